@@ -1,1 +1,1 @@
-"""Work beside Kafka's brokers: accounts of traffic from headers, and looking into topics."""
+"""Commands and workers that read, check, copy and clean topics by their records' headers."""

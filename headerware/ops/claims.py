@@ -1,10 +1,12 @@
-"""Find objects that no record claims any more, or ever did, and delete them.
+"""Find objects in object stores that no record claims, and delete them.
 
-The stores are listed first and the topics read afterwards, to the ends that they have then. So a record that
-claims a listed object is either read, or was not sent yet; for the latter, young objects are left alone. Also
-records of transactions that are open or aborted count: a transaction that hangs hides what is behind it.
+The stores are listed first. The topics are read afterwards, up to their ends at that moment. A record that
+claims a listed object was therefore either read, or not sent yet. Young objects are kept because their
+records may not have been sent yet. Records of open and aborted transactions count too: an open transaction
+hides the committed records after it from a consumer that reads only committed records.
 
-Claims are compared by the object's name alone, not by the store's alias, for two aliases may mean one place.
+Claims are compared by the object's name without the store's alias, because two aliases may name the same
+store.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
 LEAST_AGE_MS: Final = 3_600_000
-"""How old an object must be to be deleted: longer than a record may be on its way, also in transactions."""
+"""Younger objects are not deleted: their records may still be on their way, or in an open transaction."""
 _OWN_NAME: Final = re.compile(rf"[^/]+/([0-9a-f]{{32}}|{re.escape(UNFINISHED)}.*)")
 _DEAD_LETTERS: Final = "{topic}.dead-letter"
 _CODED: Final = frozenset(
     [name for name, word in HEADERS.encodings.items() if word == HEADERS.ids_interceptor]
     + [key for key, name in HEADERS.compact_keys.items() if name == CLAIM_HEADER]
 )
-"""Names of headers that may hide a claim from whoever has no registry of ids."""
+"""Names of headers that may contain a claim that can be read only with a registry of header ids."""
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,19 +67,20 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrphanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in stores and topics.
+    """The result of :func:`find_orphans`.
 
     Args:
-        topics: the topics that were read, those of dead letters included.
+        topics: the topics that were read, including dead-letter topics.
         records: how many records were read.
         objects: how many objects the topics have in the stores.
-        claimed: how many of them a record claims.
-        young: how many are not claimed, and were stored after the moment that was asked for.
-        foreign: how many files in the topics' folders are none of ours by their names; they are left alone.
-        missing: how many records of before that moment claim an object that is not there.
-        unreadable: how many records may claim something that cannot be read here.
-        unreadable_at: where the first of them is, and why; None if there is none.
-        orphans: the objects that no record claims, oldest first.
+        claimed: how many of these objects a record claims.
+        young: how many objects no record claims, but were stored at ``before_ms`` or later.
+        foreign: how many files in the topics' folders have names that Headerware does not give; they are
+            kept.
+        missing: how many records from before ``before_ms`` claim an object that does not exist.
+        unreadable: how many records may contain a claim that could not be read.
+        unreadable_at: the position of the first unreadable record and the reason; None if all were readable.
+        orphans: the objects that no record claims and that were stored before ``before_ms``, oldest first.
     """
 
     topics: tuple[str, ...]
@@ -93,12 +96,12 @@ class OrphanReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """The size of all orphans together."""
+        """The total size of the orphans."""
         return sum(orphan.size_bytes for orphan in self.orphans)
 
 
-class _Place(NamedTuple):
-    """A store, and the topic whose objects in it are looked at."""
+class _TopicStore(NamedTuple):
+    """A store, and the topic whose objects in this store are listed."""
 
     alias: str
     store: ObjectStore
@@ -108,15 +111,17 @@ class _Place(NamedTuple):
 def require_topics_and_stores(
     conf: Mapping[str, Any], topics: Sequence[str], chain: Chain, *, timeout_s: float = 60.0
 ) -> None:
-    """Raise what :func:`find_orphans` would raise at once; for those who remove records before they call it.
+    """Raise the errors that :func:`find_orphans` would raise before it reads.
+
+    Call this before records are removed, so that a mistake in the settings does not come out afterwards.
 
     Raises:
-        ConfigError: the chain has no ``claim_check`` for any of the topics, a topic is not there, or a store
-            cannot be opened.
+        ConfigError: the chain has no ``claim_check`` for any of the topics, a topic does not exist, or a
+            store cannot be opened.
         confluent_kafka.KafkaException: the cluster does not answer.
     """
     _require_checks(chain, topics)
-    with _places(chain, topics):
+    with _topic_stores(chain, topics):
         for topic in topics:
             TopicReader(conf, topic, group_id="headerware-claims", timeout_s=timeout_s).close()
 
@@ -130,39 +135,39 @@ def find_orphans(
     timeout_s: float = 60.0,
     on_progress: Callable[[str, Progress], object] = lambda _topic, _progress: None,
 ) -> OrphanReport:
-    """Return the objects of some topics that no record of these topics claims; change nothing.
+    """Return the objects of some topics that no record of these topics claims; delete nothing.
 
     Args:
         conf: the settings of a client of confluent-kafka.
-        topics: the topics whose objects are looked at, and all others that have copies of their records.
-            Their dead-letter topics are read, too, if there are any.
-        chain: a chain with ``claim_check``, which has the stores; of its other steps only ``header_ids``
-            works.
-        before_ms: only objects that were stored before this moment count as orphans, in milliseconds since
-            the epoch.
-        timeout_s: how long the cluster may give no answer, in seconds.
-        on_progress: called with a topic and how far it was read.
+        topics: the topics whose objects are listed, and all topics that have copies of their records. The
+            dead-letter topics of these topics are read too.
+        chain: a chain with ``claim_check``, which names the stores. Of the chain's other interceptors only
+            ``header_ids`` is used.
+        before_ms: only objects that were stored before this time count as orphans, in milliseconds since the
+            epoch.
+        timeout_s: how long the cluster may be without an answer, in seconds.
+        on_progress: called with a topic and how far the topic was read.
 
     Raises:
-        ConfigError: the chain has no ``claim_check`` for any of the topics, or a topic is not there.
+        ConfigError: the chain has no ``claim_check`` for any of the topics, or a topic does not exist.
         ObjectStoreError: a store cannot be listed completely.
         HeaderwareError: a topic cannot be read to its end.
         confluent_kafka.KafkaException: likewise.
     """
     _require_checks(chain, topics)
     with ExitStack() as stack:
-        listed = _Listed(stack.enter_context(_places(chain, topics)))
-        walk = _Walk(listed, _Names(chain, stack), before_ms)
+        listed = _Listed(stack.enter_context(_topic_stores(chain, topics)))
+        claims = _Claims(listed, _Names(chain, stack), before_ms)
         read = tuple(dict.fromkeys([*topics, *_dead_letter_topics(conf, topics, chain, timeout_s)]))
         for topic in read:
-            # A transaction that hangs hides records that others have committed behind it.
+            # An open transaction hides the committed records after it from read_committed consumers.
             settings = {**conf, "isolation.level": "read_uncommitted"}
             with TopicReader(settings, topic, group_id="headerware-claims", timeout_s=timeout_s) as reader:
                 reader.start()
                 for batch in reader.to_end(each_batch=True):
-                    walk.take(batch)
+                    claims.add(batch)
                     on_progress(topic, reader.progress)
-        return walk.report(read)
+        return claims.report(read)
 
 
 def delete_orphans(
@@ -172,29 +177,32 @@ def delete_orphans(
     on_deleted: Callable[[Orphan], object] = lambda _orphan: None,
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> int:
-    """Delete the orphans of a report, and return how many there were.
+    """Delete the orphans of a report, and return how many objects were deleted.
 
     Args:
-        report: what :func:`find_orphans` has returned.
-        chain: the chain that it was called with.
-        on_deleted: called after each.
+        report: the report that :func:`find_orphans` returned.
+        chain: the chain that :func:`find_orphans` was called with.
+        on_deleted: called after each deletion.
         now_ms: the clock, in milliseconds since the epoch.
 
     Raises:
-        HeaderwareError: some record may claim what cannot be read, or an object is younger than an hour; then
-            nothing is deleted.
-        ObjectStoreError: an object cannot be deleted; those before it are.
+        HeaderwareError: some records may contain a claim that could not be read, or an orphan is younger than
+            an hour; nothing is deleted.
+        ObjectStoreError: an object cannot be deleted; the orphans before it in the report are deleted.
     """
     if report.unreadable:
         raise HeaderwareError(
-            f"{report.unreadable} records may claim objects in a way that cannot be read here, so nothing is "
-            f"deleted; the first is at {report.unreadable_at}"
+            f"no object is deleted: {report.unreadable} records may contain claims that could not be read, "
+            f"the first at {report.unreadable_at}"
         )
     if any(orphan.modified_ms > now_ms() - LEAST_AGE_MS for orphan in report.orphans):
-        raise HeaderwareError("objects of less than an hour may belong to records that are on their way")
+        raise HeaderwareError(
+            "no object is deleted: the report has objects younger than an hour, whose records may not have "
+            "been sent yet"
+        )
     topics = sorted({orphan.name.partition("/")[0] for orphan in report.orphans})
-    with _places(chain, topics) as places:
-        stores = {(place.alias, place.topic): place.store for place in places}
+    with _topic_stores(chain, topics) as topic_stores:
+        stores = {(each.alias, each.topic): each.store for each in topic_stores}
         for orphan in report.orphans:
             stores[orphan.store, orphan.name.partition("/")[0]].delete(orphan.name)
             on_deleted(orphan)
@@ -202,21 +210,21 @@ def delete_orphans(
 
 
 class _Listed:
-    """The objects in the stores, and those of them that nobody has claimed yet."""
+    """The objects in the stores, and the objects that no record has claimed so far."""
 
-    def __init__(self, places: Iterable[_Place]) -> None:
+    def __init__(self, topic_stores: Iterable[_TopicStore]) -> None:
         self.names: Final[set[str]] = set()
-        self.folders: Final = frozenset(place.topic for place in places)
+        self.folders: Final = frozenset(each.topic for each in topic_stores)
         self.foreign = 0
         self.unclaimed: Final[dict[str, list[Orphan]]] = {}
-        for place in places:
-            for found in place.store.objects(place.topic):
+        for each in topic_stores:
+            for found in each.store.objects(each.topic):
                 if not _OWN_NAME.fullmatch(found.name):
                     self.foreign += 1
                     continue
                 self.names.add(found.name)
                 orphan = Orphan(
-                    store=place.alias,
+                    store=each.alias,
                     name=found.name,
                     size_bytes=found.size_bytes,
                     modified_ms=found.modified_ms,
@@ -224,8 +232,8 @@ class _Listed:
                 self.unclaimed.setdefault(found.name, []).append(orphan)
 
 
-class _Walk:
-    """What the records that were read claim."""
+class _Claims:
+    """The claims of the records that were read."""
 
     def __init__(self, listed: _Listed, names: _Names, before_ms: int) -> None:
         self._listed: Final = listed
@@ -234,15 +242,15 @@ class _Walk:
         self._records = self._missing = self._unreadable = 0
         self._unreadable_at: str | None = None
 
-    def take(self, batch: Iterable[Message]) -> None:
-        """Note what records claim."""
+    def add(self, batch: Iterable[Message]) -> None:
+        """Count the records, and mark the objects that they claim."""
         for message in batch:
             self._records += 1
             record = record_of(message)
             if not is_readable(record):
-                self._cannot_read(record, "the name of a header is no UTF-8")
+                self._count_unreadable(record, "the name of a header is not UTF-8")
             elif record.headers:
-                self._take(record.replace(value=b"", key=None), record.timestamp_ms or 0)
+                self._add(record.replace(value=b"", key=None), record.timestamp_ms or 0)
 
     def report(self, topics: tuple[str, ...]) -> OrphanReport:
         left = [each for found in self._listed.unclaimed.values() for each in found]
@@ -261,30 +269,30 @@ class _Walk:
             orphans=tuple(sorted(old, key=lambda each: (each.modified_ms, each.name))),
         )
 
-    def _take(self, record: Record, sent_ms: int) -> None:
+    def _add(self, record: Record, sent_ms: int) -> None:
         try:
             headers = self._names.expanded(record)
         except HeaderwareError as error:
-            self._cannot_read(record, str(error))
+            self._count_unreadable(record, str(error))
             return
         for text in headers.all(CLAIM_HEADER):
             try:
                 claim = decode_claim(text)
             except WireFormatError as error:
-                self._cannot_read(record, str(error))
+                self._count_unreadable(record, str(error))
                 continue
             self._listed.unclaimed.pop(claim.name, None)
             gone = claim.topic in self._listed.folders and claim.name not in self._listed.names
             self._missing += gone and sent_ms < self._before_ms
 
-    def _cannot_read(self, record: Record, why: str) -> None:
+    def _count_unreadable(self, record: Record, why: str) -> None:
         self._unreadable += 1
         if self._unreadable_at is None:
             self._unreadable_at = f"{position(record.topic, record.partition, record.offset)}: {why}"
 
 
 class _Names:
-    """Expands ids to names of headers, as the chain's ``header_ids`` does."""
+    """Expands header ids to header names with the chain's ``header_ids``."""
 
     def __init__(self, chain: Chain, stack: ExitStack) -> None:
         self._steps: Final[list[tuple[TopicPatterns, Any]]] = []
@@ -295,23 +303,24 @@ class _Names:
                 self._steps.append((TopicPatterns(interceptor.topics), step))
 
     def expanded(self, record: Record) -> Headers:
-        """Return the headers by their names; a dead letter has them as they were in the first topic."""
+        """Return the record's headers with their names in place of ids."""
+        # A dead letter keeps the ids of its source topic: for a dead-letter topic the first step is used.
         matching = (step for topics, step in self._steps if topics.matches(record.topic))
         step = next(matching, self._steps[0][1] if self._steps else None)
         if step is not None:
             headers: Headers = step.on_consume(record).headers
             return headers
         if any(name in _CODED for name, _ in record.headers):
-            raise ConfigError("its headers have ids for names, and the chain has no header_ids to read them")
+            raise ConfigError("the record's headers have ids as names, and the chain has no header_ids")
         return record.headers
 
 
 @contextmanager
-def _places(chain: Chain, topics: Iterable[str]) -> Iterator[list[_Place]]:
+def _topic_stores(chain: Chain, topics: Iterable[str]) -> Iterator[list[_TopicStore]]:
     """Open the stores of each topic."""
     with ExitStack() as stack:
         opened: dict[int, dict[str, ObjectStore]] = {}
-        places = []
+        topic_stores = []
         for topic in topics:
             for check in _checks(chain, topic):
                 if id(check) not in opened:
@@ -319,19 +328,21 @@ def _places(chain: Chain, topics: Iterable[str]) -> Iterator[list[_Place]]:
                         alias: stack.enter_context(closing(open_object_store(store, path=f"stores.{alias}")))
                         for alias, store in check.stores.items()
                     }
-                places += [_Place(alias, store, topic) for alias, store in opened[id(check)].items()]
-        yield places
+                topic_stores += [
+                    _TopicStore(alias, store, topic) for alias, store in opened[id(check)].items()
+                ]
+        yield topic_stores
 
 
 def _require_checks(chain: Chain, topics: Sequence[str]) -> None:
     if not any(_checks(chain, topic) for topic in topics):
         raise ConfigError(
-            "the chain has no claim_check for any of these topics, so nothing says where to look"
+            "the chain has no claim_check for any of the topics; add one, which names the object stores"
         )
 
 
 def _checks(chain: Chain, topic: str) -> list[ClaimCheck]:
-    """Return the claim checks that work on a topic."""
+    """Return the chain's claim checks that apply to a topic."""
     return [
         each for each in chain if isinstance(each, ClaimCheck) and TopicPatterns(each.topics).matches(topic)
     ]
@@ -340,8 +351,8 @@ def _checks(chain: Chain, topic: str) -> list[ClaimCheck]:
 def _dead_letter_topics(
     conf: Mapping[str, Any], topics: Iterable[str], chain: Chain, timeout_s: float
 ) -> list[str]:
-    """Return the topics of dead letters that are there, by the chain's patterns and by the default."""
+    """Return the existing dead-letter topics, by the chain's name patterns and the default pattern."""
     patterns = {_DEAD_LETTERS, *(getattr(each, "dead_letter_topic", _DEAD_LETTERS) for each in chain)}
-    there = Admin(conf, timeout_s=timeout_s).metadata().topics
+    existing = Admin(conf, timeout_s=timeout_s).metadata().topics
     named = sorted({pattern.replace("{topic}", topic) for topic in topics for pattern in patterns})
-    return [name for name in named if name in there]
+    return [name for name in named if name in existing]

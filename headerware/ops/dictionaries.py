@@ -1,7 +1,7 @@
-"""Train dictionaries on a topic's records, and find out from them what pays.
+"""Train compression dictionaries on a topic's records, and measure which compression saves most.
 
-Samples are values as `compress` meets them: whole, and neither compressed nor encrypted. They are drawn
-uniformly from all that is read, in bounded memory.
+Samples are values as `compress` gets them: complete, not compressed and not encrypted. They are drawn
+uniformly from all records that are read, in bounded memory.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 DICTIONARY_BYTES: Final = 16 << 10
-"""The size of a dictionary by default; larger ones are seldom better, and cost more cache."""
+"""The default size of a dictionary; a larger one rarely saves more, and needs more of the CPU's cache."""
 MAX_SAMPLE_BYTES: Final = 8 << 20
-"""How many bytes of samples are kept by default."""
+"""The default limit for the bytes of all samples."""
 _MAX_VALUE_BYTES: Final = 128 << 10
 """Larger values gain nothing from a dictionary."""
 _MIN_SAMPLES: Final = 50
 _HELD_OUT: Final = 5
-"""One sample in so many is not trained on, but measured."""
+"""One of this many samples is kept out of the training, to measure the dictionary."""
 _CONTENT_TYPES: Final = ("content-type", "Content-Type")
 _LEVEL: Final = 3
 _TOPIC: Final = "samples"
 _CLUSTER: Final = "MkU3OEVBNTcwNTJENDM2Qk"
-"""An id as long as those of clusters, because ``hw.encrypt`` states it."""
+"""An id as long as a real cluster's: the header ``hw.encrypt`` contains it, so its length counts."""
 
 
 class Sample(NamedTuple):
-    """A record as `compress` meets it when it is sent."""
+    """A record as `compress` gets it on send."""
 
     key: bytes | None
     value: bytes
@@ -60,23 +60,24 @@ class Sample(NamedTuple):
 
 
 class Skipped(msgspec.Struct):
-    """How many records gave no sample, by reason."""
+    """How many records were not sampled, by reason."""
 
     empty: int = 0
     large: int = 0
     compressed: int = 0
     content_type: int = 0
     encoded: int = 0
-    """Those that a step has encoded which the chain here does not undo."""
+    """Records that an interceptor encoded which the given chain does not decode."""
 
 
 class Samples:
     """A uniform sample of records, bounded in bytes; for one caller at a time.
 
     Args:
-        chain: what undoes on consume what was done behind `compress`; None only decompresses.
-        content_type: only records of this content type, or None for all.
-        max_bytes: how many bytes of values are kept.
+        chain: the chain that decodes on consume what the steps after `compress` encoded on send; with None,
+            values are only decompressed.
+        content_type: sample only records of this content type; None samples all records.
+        max_bytes: how many bytes of values are kept at most.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Samples:
         self._session: Final = _before_compress(chain).open(context)
         self._content_type: Final = None if content_type is None else essence(content_type.encode())
         self._max_bytes: Final = max_bytes
-        # Each record gets a random number, and those with the smallest ones stay: a uniform sample.
+        # Each record gets a random number; keeping the records with the smallest numbers is a uniform sample.
         self._heap: list[tuple[float, int, Sample]] = []
         self._random: Final = random.SystemRandom()
         self._bytes = 0
@@ -98,7 +99,7 @@ class Samples:
         self.skipped: Final = Skipped()
 
     def add(self, record: Record) -> None:
-        """Take a consumed record into account."""
+        """Decode a consumed record, and sample or skip it."""
         self.seen += 1
         try:
             plain = self._session.consume([record])
@@ -136,7 +137,7 @@ class Samples:
 
 
 def _before_compress(chain: Chain | None) -> Chain:
-    """Return the part of a chain that gives values as `compress` got them on send."""
+    """Return the part of a chain that decodes values to what `compress` got on send."""
     steps: list[Any] = [
         step
         for step in (chain or ())
@@ -164,7 +165,7 @@ def sample(messages: Iterable[Sequence[Message]], samples: Samples) -> Samples:
 
 
 class Trained(NamedTuple):
-    """A dictionary, and what it did for samples that it was not trained on."""
+    """A dictionary, and how far it compressed the samples that were kept out of its training."""
 
     dictionary: Dictionary
     samples: int
@@ -178,7 +179,7 @@ def train(samples: Sequence[Sample], *, size_bytes: int = DICTIONARY_BYTES) -> T
     """Train a dictionary on four fifths of the samples, and measure it on the rest.
 
     Args:
-        samples: what to train on; the more, the better: 100 times the dictionary's size is plenty.
+        samples: the samples to train on; 100 times the dictionary's size is enough.
         size_bytes: the size of the dictionary.
 
     Raises:
@@ -187,8 +188,8 @@ def train(samples: Sequence[Sample], *, size_bytes: int = DICTIONARY_BYTES) -> T
     values = [each.value for each in samples]
     if len(values) < _MIN_SAMPLES:
         raise DictionaryError(
-            f"expected at least {_MIN_SAMPLES} records to train on, found {len(values)}; read more of the "
-            "topic"
+            f"expected at least {_MIN_SAMPLES} records to train on, found {len(values)}; read more records "
+            "of the topic"
         )
     held_out = values[::_HELD_OUT]
     learnt: list[Any] = [value for index, value in enumerate(values) if index % _HELD_OUT]
@@ -198,8 +199,8 @@ def train(samples: Sequence[Sample], *, size_bytes: int = DICTIONARY_BYTES) -> T
         compress = dictionary_compressor(content, _LEVEL)
     except zstandard.ZstdError as error:
         raise DictionaryError(
-            f"zstd finds no dictionary in {len(learnt)} records of {sum(map(len, learnt)):,} bytes "
-            f"({error}); read more of the topic, or ask for a smaller dictionary"
+            f"zstd cannot make a dictionary from {len(learnt)} records of {sum(map(len, learnt)):,} bytes "
+            f"({error}); read more records of the topic, or choose a smaller dictionary"
         ) from error
     plain = zstandard.ZstdCompressor(level=_LEVEL).compress
     made = Trained(
@@ -212,28 +213,30 @@ def train(samples: Sequence[Sample], *, size_bytes: int = DICTIONARY_BYTES) -> T
     )
     if made.with_bytes >= min(made.plain_bytes, made.without_bytes):
         raise DictionaryError(
-            f"the records have too little in common: {made.plain_bytes:,} bytes of others become "
-            f"{made.without_bytes:,} with zstd, and {made.with_bytes:,} with the dictionary"
+            f"the records have too little in common for a dictionary: {made.plain_bytes:,} bytes of records "
+            f"outside the training become {made.without_bytes:,} with zstd alone, and {made.with_bytes:,} "
+            "with the dictionary"
         )
     return made
 
 
-# What pays
+# Measure what compression saves
 
 Record_ = Literal["none", "zstd", "dictionary"]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What one way to compress costs.
+    """The sizes and CPU times of one way to compress.
 
     Args:
         record: how each value is compressed.
-        batch: whether batches are, as ``compression.type=zstd`` does.
-        encrypted: whether values are encrypted in between, by ``encrypt``.
+        batch: whether batches are compressed, as with ``compression.type=zstd``.
+        encrypted: whether ``encrypt`` encrypts values after each is compressed, before the batch is.
         bytes_per_record: a record's share of its batch, in Kafka's record format.
-        ratio: how many times smaller that is than uncompressed and unencrypted.
-        write_us: CPU time to write a record, in microseconds, of ``compress``, ``encrypt`` and the batch.
-        read_us: CPU time to read it.
+        ratio: how many times larger a record is without compression and encryption.
+        write_us: CPU time per record of ``compress``, ``encrypt`` and the batch's compression, in
+            microseconds.
+        read_us: CPU time per record to undo them, in microseconds.
     """
 
     record: Record_
@@ -246,7 +249,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """The figures of all ways to compress some samples, and what follows from them, in words."""
+    """The figures of all ways to compress some samples, and advice in words."""
 
     records: int
     batch_records: int
@@ -255,27 +258,28 @@ class Evaluation(msgspec.Struct, frozen=True):
     encrypted_advice: str
 
     def best(self, *, encrypted: bool) -> Figures:
-        """Return the simplest way that is not much larger than the smallest one."""
+        """Return the figures of the simplest way whose size is within 5% of the smallest."""
         found = [each for each in self.figures if each.encrypted is encrypted]
         least = min(each.bytes_per_record for each in found)
         return min(
-            (each for each in found if each.bytes_per_record <= least * _MUCH),
+            (each for each in found if each.bytes_per_record <= least * _TOLERANCE),
             key=lambda each: (_STEPS[each.record] + each.batch, each.bytes_per_record),
         )
 
 
-_MUCH: Final = 1.05
-"""What does not save a twentieth is not worth a further part."""
+_TOLERANCE: Final = 1.05
+"""A more complex way is advised only if it saves at least a twentieth."""
 _STEPS: Final[dict[Record_, int]] = {"none": 0, "zstd": 1, "dictionary": 2}
 
 
 def evaluate(samples: Sequence[Sample], dictionary: Dictionary, *, batch_records: int = 100) -> Evaluation:
     """Measure compression by record, by batch and by both, with and without encryption.
 
-    ``compress`` and ``encrypt`` themselves do it, with their defaults and a key from a keyring file.
+    The interceptors ``compress`` and ``encrypt`` do the work, with their defaults and a key from a keyring
+    file.
 
     Args:
-        samples: records; a dictionary should not have been trained on them.
+        samples: records that the dictionary was not trained on.
         dictionary: the dictionary for compression by record.
         batch_records: how many records a producer's batch has.
 
@@ -302,12 +306,12 @@ def evaluate(samples: Sequence[Sample], dictionary: Dictionary, *, batch_records
 
 
 def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Return the samples to train on, and those to measure."""
+    """Return the samples to train on, and the samples to measure with."""
     return [each for index, each in enumerate(samples) if index % 2], list(samples[::2])
 
 
 class _Ways:
-    """The steps of each way to compress, with a store and a keyring that last as long as the evaluation."""
+    """The interceptors of each way to compress, with a temporary dictionary store and keyring."""
 
     def __init__(self, folder: Path, dictionary: Dictionary) -> None:
         store = FolderDictionaries(path=str(folder / "dictionaries"))
@@ -331,10 +335,10 @@ def _measured(
     record, batch, encrypted = way
     plain = [Record(_TOPIC, each.value, each.key, each.headers) for each in samples]
     with ways.chain(record, encrypted=encrypted).open() as session:
-        # The steps themselves: what a topic has may carry headers that an application may not send.
+        # Call the steps directly: samples may have headers that a session refuses from an application.
         steps: list[Any] = [step.opened for step in session.steps]
         for step in steps:
-            step.on_send(plain[0])  # asks for keys and dictionaries
+            step.on_send(plain[0])  # fetches keys and dictionaries before the clock starts
         began = time.process_time()
         wire = plain
         for step in steps:
@@ -348,13 +352,13 @@ def _measured(
     frames = list(_batches(wire, batch_records))
     if batch:
         began = time.process_time()
-        whole = zstandard.ZstdCompressor(level=_LEVEL)
-        frames = [whole.compress(frame) for frame in frames]
+        compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        frames = [compressor.compress(frame) for frame in frames]
         writing_s += time.process_time() - began
         began = time.process_time()
-        opened = zstandard.ZstdDecompressor()
+        decompressor = zstandard.ZstdDecompressor()
         for frame in frames:
-            opened.decompress(frame)
+            decompressor.decompress(frame)
         reading_s += time.process_time() - began
     size, count = sum(map(len, frames)), len(samples)
     plain_bytes = sum(map(len, _batches(plain, batch_records)))
@@ -370,7 +374,7 @@ def _measured(
 
 
 def _batches(samples: Sequence[Record], batch_records: int) -> Iterator[bytes]:
-    """Yield the records of each batch in Kafka's record format 2, without the batch's own 61 bytes."""
+    """Yield the records of each batch in Kafka's record format 2, without the batch's header of 61 bytes."""
     for start in range(0, len(samples), batch_records):
         yield b"".join(
             _framed(index, each) for index, each in enumerate(samples[start : start + batch_records])
@@ -391,7 +395,7 @@ def _sized(content: bytes | None) -> tuple[bytes, bytes]:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number as Kafka writes it: zigzag, then seven bits a byte."""
+    """Return a number in Kafka's encoding: zigzag, then seven bits per byte."""
     left = (number << 1) ^ (number >> 63)
     found = bytearray()
     while left > 0x7F:
@@ -402,7 +406,7 @@ def _varint(number: int) -> bytes:
 
 
 def _advice(found: Evaluation, *, encrypted: bool) -> str:
-    """Say what pays, from the figures."""
+    """Return advice in words, from the figures."""
     best = found.best(encrypted=encrypted)
     sizes = {
         (each.record, each.batch): f"{each.bytes_per_record:.0f}"
@@ -411,7 +415,7 @@ def _advice(found: Evaluation, *, encrypted: bool) -> str:
     }
     where = "If values are encrypted" if encrypted else "Without encryption"
     if best.record == "none" and not best.batch:
-        return f"{where}, compress nothing: no way makes these records a twentieth smaller."
+        return f"{where}, do not compress: no way makes these records a twentieth smaller."
     compress = {"none": "", "zstd": "compress without a dictionary", "dictionary": "use the dictionary"}
     batch = "compression.type=zstd" if best.batch else ""
     do = " and ".join(filter(None, (compress[best.record], f"set {batch}" if batch else "")))

@@ -1,7 +1,8 @@
-"""The doctor: looks at versions, a chain, its keys, its cluster and topics, and says what to do.
+"""The doctor: check versions, a chain, its keys, the cluster and topics, and give advice.
 
-It only asks. Nothing is written to the cluster or to a file, no consumer group is joined, and a chain whose
-stores would create their topic is not opened. Key services wrap and unwrap a key that encrypts nothing.
+The doctor changes nothing. It writes neither to the cluster nor to a file, joins no consumer group, and does
+not open a chain whose stores would create their topic. It asks key services to wrap and unwrap a probe key,
+which encrypts nothing.
 """
 
 from __future__ import annotations
@@ -70,31 +71,31 @@ _CLIENT_MAX_BYTES: Final = 1_000_000
 """librdkafka's default of message.max.bytes."""
 _SLICE_MAX_BYTES: Final = 900_000
 _METADATA_BYTES: Final = 24
-"""What spec/commit-metadata.md takes of offset.metadata.max.bytes."""
+"""The size of the metadata of a commit of slices, by spec/commit-metadata.md."""
 _NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
-"""A fingerprint that no schema has, to see whether a store answers."""
+"""A fingerprint that no schema has; the doctor asks for it to see whether a store answers."""
 _NO_FOLDER: Final = "headerware-doctor"
-"""A folder that is listed to see whether an object store answers."""
+"""The folder that is listed to see whether an object store answers."""
 _PROBE: Final = "headerware doctor"
-"""The scope of the keys that are wrapped to see whether a service does it."""
+"""The scope of the probe keys that key services are asked to wrap."""
 _WHILE_DOWN: Final = (
-    "while it is out of reach, producers raise once their data key has expired, and consumers hold back "
-    "records whose data key they do not know"
+    "while the key service does not answer, producers raise an error once their data key has expired, and "
+    "consumers hold back records whose data key is not in their cache"
 )
 _SOON_MS: Final = 14 * 86_400_000
 _CLOCK_TOLERANCE_MS: Final = 1_000
-_NOT_TOLD: Final = "the cluster does not tell what this user may do"
+_NOT_TOLD: Final = "the cluster does not report this user's permissions"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-        check: what was looked at, such as ``topic orders: size``.
-        status: ``ok``; ``warn`` for what may go wrong; ``fail`` for what cannot work; ``unknown`` for what
-            could not be found out.
-        found: what was found.
-        advice: what to do; None if there is nothing to do.
+        check: the name of the check, such as ``topic orders: size``.
+        status: ``ok``; ``warn`` if something may go wrong; ``fail`` if something cannot work; ``unknown`` if
+            the check could not be made.
+        found: the state that was found.
+        advice: what the user should do; None if there is nothing to do.
     """
 
     check: str
@@ -112,18 +113,18 @@ def examine(
     side: Side | None = None,
     timeout_s: float = 10.0,
 ) -> list[Finding]:
-    """Look at everything that can be known without changing anything.
+    """Check everything that can be checked without a change to the cluster or a file.
 
     Args:
-        config: the path of the chain's TOML file, or None to look at no chain.
-        settings: a client's settings; without ``bootstrap.servers`` among them, no cluster is looked at.
+        config: the path of the chain's TOML file; None checks no chain.
+        settings: a client's settings; without ``bootstrap.servers``, no cluster is checked.
         topics: the topics that the application writes or reads.
-        group: its consumer group, or None.
-        side: whether it is a producer or a consumer; None is both.
+        group: the application's consumer group, or None.
+        side: whether the application is a producer or a consumer; None means both.
         timeout_s: how long to wait for each answer of the cluster, in seconds.
 
     Returns:
-        The findings, in the order in which they were made. A failure of one check stops no other.
+        The findings, in the order of the checks. A check that fails does not stop the others.
     """
     found = list(_versions())
     loaded: Chain | None = None
@@ -133,7 +134,7 @@ def examine(
         try:
             loaded = load_chain(config)
         except HeaderwareError as error:
-            found.append(_fail("chain", str(error), "correct the file; `headerware check` looks at it alone"))
+            found.append(_fail("chain", str(error), "correct the file (see `headerware check`)"))
         else:
             found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
             found += [
@@ -158,7 +159,7 @@ def _versions() -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield _ok("python", python)
     for requirement in requires("kafka-headerware") or ():
-        # What extras need is looked at by opening the chain; build tools add requirements without a bound.
+        # Opening the chain checks the requirements of extras; build tools add requirements without a bound.
         matched = _REQUIREMENT.fullmatch(requirement)
         bounds = _BOUND.findall(matched[2]) if matched else []
         if matched is None or not bounds:
@@ -193,27 +194,27 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _environment(config: str | os.PathLike[str]) -> Iterator[Finding]:
-    """Tell whom a file that the environment names reaches: nobody hears of it otherwise."""
+    """Tell which clients use the file that the environment variable names; nothing else tells the user."""
     if os.environ.get(CONFIG_VARIABLE) == os.fspath(config) and not os.environ.get("HEADERWARE_RUN"):
         yield Finding(
             check=CONFIG_VARIABLE,
             status="ok",
-            found="Headerware's own clients have this chain, and confluent-kafka's do not by themselves",
-            advice="run an application that makes confluent-kafka's clients by `headerware run`, or let it "
-            "call headerware.instrument()",
+            found="Headerware's own clients use this chain; confluent-kafka's clients do not by themselves",
+            advice="if the application makes confluent-kafka's clients, start it with `headerware run`, or "
+            "let it call headerware.instrument()",
         )
 
 
 def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """Look at whether a client could read its file again when it is told to."""
+    """Check whether a client with this chain can reload its file, if the file asks for it."""
     from headerware.clients.live_chain import reload_of  # noqa: PLC0415 - it imports a client
 
     try:
         reload = reload_of(config, settings)
     except ConfigError as error:
-        yield _fail("reload", str(error), "without a mode that is known no client with this chain starts")
+        yield _fail("reload", str(error), "name a known mode; until then no client with this chain starts")
     except MissingPartError as error:
-        yield _fail("reload", str(error), "install it, or no client with this chain starts")
+        yield _fail("reload", str(error), "install it; until then no client with this chain starts")
     else:
         if reload != "off":
             yield _ok("reload", reload)
@@ -231,22 +232,22 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
             context = Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes, dry_run=True)
             loaded.open(context).close()
         except HeaderwareError as error:
-            # One chain often serves both sides, and only one of them has the keys to sign with.
+            # One chain often serves both sides, but only producers have the private keys.
             status: Status = "fail" if side else "warn"
-            advice = None if side else f"if this application is no {each}, choose its side with --side"
+            advice = None if side else f"if this application is not a {each}, name its side with --side"
             yield Finding(check=check, status=status, found=str(error), advice=advice)
         else:
             yield _ok(check, "opens")
 
 
 def _creates(option: object) -> bool:
-    """Return whether a store among these options creates its topic when it is opened."""
+    """Return whether one of the stores in these options creates its topic when it is opened."""
     stores = (*_among(option, Store), *_among(option, Dictionaries))
     return any(getattr(store, "create", False) is True for store in stores)
 
 
 def _among(option: object, kind: type[_Kind]) -> Iterator[_Kind]:
-    """Yield what is of a kind among the options of a chain."""
+    """Yield the objects of a type in a chain's options, at any depth."""
     if isinstance(option, kind):
         yield option
     elif isinstance(option, msgspec.Struct):
@@ -261,7 +262,7 @@ def _among(option: object, kind: type[_Kind]) -> Iterator[_Kind]:
 
 
 def _reached(loaded: Chain) -> Iterator[Finding]:
-    """Ask each schema store for a schema that it cannot have."""
+    """Ask each schema store for a schema that does not exist, to see whether the store answers."""
     for store in _among(loaded, Store):
         check = f"schema store {store.type}"
         if _creates(store):
@@ -276,7 +277,7 @@ def _reached(loaded: Chain) -> Iterator[Finding]:
         except UnknownSchemaError:
             yield _ok(check, "answers")
         except HeaderwareError as error:
-            advice = "without it readers hold records back whose schemas they have not met before"
+            advice = "without the store, consumers hold back records whose schema is not in their cache"
             yield _fail(check, str(error), advice)
         else:
             yield _ok(check, "answers")
@@ -294,15 +295,18 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
                 store.read()
                 ids, uses = store.ids(), store.uses()
         except HeaderwareError as error:
-            advice = "without it producers compress less, and consumers hold records with dictionaries back"
+            advice = (
+                "without the store, producers compress less, and consumers hold back records that were "
+                "compressed with a dictionary"
+            )
             yield _fail(check, str(error), advice)
             continue
         missing = sorted({use.topic for use in uses if use.current.dictionary not in ids})
         if missing:
             advice = "publish them again (headerware dictionaries publish)"
-            yield _fail(check, f"it does not have the dictionaries of {', '.join(missing)}", advice)
+            yield _fail(check, f"the store lacks the dictionaries of {', '.join(missing)}", advice)
         elif not uses:
-            advice = "publish one (headerware dictionaries publish), or take the option out"
+            advice = "publish a dictionary (headerware dictionaries publish), or remove the option"
             yield Finding(check=check, status="warn", found="no topic has a dictionary", advice=advice)
         else:
             count = counted(len(ids), "dictionary", "dictionaries")
@@ -310,15 +314,15 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
 
 
 def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> Iterator[Finding]:
-    """Look at whether each object store can be used; nothing is written to it.
+    """Check whether each object store can be used; write nothing to it.
 
-    A store on this machine checks itself. Of another one a folder is listed, most likely one that is not
-    there.
+    A store on this machine checks itself. For any other store, a folder is listed that most likely does not
+    exist.
 
     Args:
         loaded: the chain.
-        side: whose rights are needed; None is both.
-        remote: whether stores over a network are asked, too.
+        side: the side whose permissions are needed; None means both.
+        remote: whether stores over a network are checked too.
     """
     for claims in _among(loaded, ClaimCheck):
         for alias, options in claims.stores.items():
@@ -333,10 +337,10 @@ def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> I
                     else:
                         continue
             except HeaderwareError as error:
-                advice = "without it consumers wait, and producers send no large value"
+                advice = "without the store, consumers wait, and producers cannot send large values"
                 yield _fail(name, str(error), advice)
             else:
-                listed = "can be listed, so that missing objects are told from forbidden ones"
+                listed = "can be listed, so a missing object can be told from a forbidden one"
                 yield _ok(name, listed if check is None else "can be used")
 
 
@@ -347,9 +351,10 @@ def key_services(
 
     Args:
         loaded: the chain.
-        side: whose rights are needed; None is both.
-        timeout_s: how long to wait for a service, in seconds, if its step does not wait shorter.
-        remote: whether services over a network are asked, too.
+        side: the side whose permissions are needed; None means both.
+        timeout_s: how long to wait for a service, in seconds; the step's own timeout applies if it is
+            shorter.
+        remote: whether services over a network are asked too.
     """
     for name, step in zip(loaded.names, loaded, strict=True):
         if not isinstance(step, EncryptionOptions):
@@ -358,7 +363,7 @@ def key_services(
         try:
             service = open_key_service(step.key_service, Context(dry_run=True), path="key_service")
         except HeaderwareError as error:
-            yield _fail(check, str(error), "without it no client with this chain starts")
+            yield _fail(check, str(error), "without the service, no client with this chain starts")
             continue
         timeout_ms = min(step.key_service_timeout_ms, int(timeout_s * 1000))
         with closing(DataKeys(service, key_ids=step.accepted_ids, timeout_ms=timeout_ms)) as keys:
@@ -375,23 +380,23 @@ def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | No
             wrapped = keys.to_send(key_id, _PROBE, 0).wrapped
         except KeyServiceUnavailableError as error:
             yield _fail(check, str(error), _WHILE_DOWN)
-            return  # nor would it answer for the next key
+            return  # the service would not answer for the next key either
         except KeyDeniedError as error:
             if key_id != step.key_id or side == "consumer":
-                found = f"it may not wrap under it, so unwrapping cannot be tried: {error}"
+                found = f"permission to wrap is refused, so unwrapping cannot be tried: {error}"
                 yield Finding(check=own, status="unknown", found=found)
             else:
                 yield _denied(own, "wrap", error, needed=side == "producer")
             continue
         except KeyDeletedError as error:
-            if key_id != step.key_id or side == "consumer":  # its records are refused, as shredding wants it
-                advice = f"take {key_id!r} out of the chain once no record has it any more"
+            if key_id != step.key_id or side == "consumer":  # crypto-shredding: its records shall be refused
+                advice = f"remove {key_id!r} from the chain once no record uses it any more"
                 yield Finding(check=own, status="warn", found=str(error), advice=advice)
             else:
-                yield _fail(own, str(error), "rotate the key, or name another one in key_id")
+                yield _fail(own, str(error), "rotate the key, or name another key in key_id")
             continue
         except KeyServiceError as error:
-            yield _fail(own, str(error), "correct key_id, or make the key in the service")
+            yield _fail(own, str(error), "correct key_id, or create the key in the service")
             continue
         if side == "producer":
             yield _ok(own, "wraps")
@@ -418,11 +423,11 @@ def _unwrapped(
 
 
 def _denied(check: str, right: str, error: KeyServiceError, *, needed: bool) -> Finding:
-    """Return that a right is missing; it may be that of the other side's application alone."""
+    """Return the finding for a missing permission, which only the other side's application may need."""
     operation, who = ("encrypt", "producer") if right == "wrap" else ("decrypt", "consumer")
     advice = (
-        f"grant {operation} on the key (if its policy names encryption contexts, for {_PROBE!r}, too)"
-        f"{'' if needed else f', or choose the side with --side if this application is no {who}'}"
+        f"grant {operation} on the key (if its policy names encryption contexts, for {_PROBE!r} too)"
+        f"{'' if needed else f', or name the side with --side if this application is not a {who}'}"
     )
     found = f"permission to {right} is refused: {error}"
     return Finding(check=check, status="fail" if needed else "warn", found=found, advice=advice)
@@ -436,7 +441,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
         try:
             keyring = read_keyring(step.keyring, permissions=step.keyring_permissions, root=step.keyring_root)
         except HeaderwareError as error:
-            yield _fail(check, str(error), "without its keyring no client with this chain starts")
+            yield _fail(check, str(error), "without the keyring, no client with this chain starts")
             continue
         ids, now_ms = {key.id for key in keyring.keys}, wall_clock_ms()
         yield _ok(check, f"{counted(len(keyring.keys), 'version')} of {counted(len(ids), 'key')}")
@@ -466,26 +471,26 @@ def _rotate(step: Sign, key_id: str) -> str:
 
 
 def _to_sign_again(step: Sign, keyring: Keyring) -> str:
-    """Return what to do about a key that cannot sign now."""
+    """Return advice for a key that cannot sign now."""
     key_id = step.key_id or ""
     versions = [key for key in keyring.keys if key.id == key_id]
     if not versions:
         generate = f"headerware keys generate --keyring {step.keyring} --id {key_id}"
-        return f"make it ({generate}), or name another one in key_id"
+        return f"create the key ({generate}), or name another key in key_id"
     if not any(key.is_secret for key in versions):
-        return "give this application the keyring with its private half, or name another one in key_id"
+        return "give this application the keyring with the private key, or name another key in key_id"
     active = next((key for key in versions if key.status == "active"), None)
     if active is not None and active.not_before is not None and active.not_before > datetime.now(UTC):
         return (
-            "look at this machine's clock; go on with the keyring before it, or make a version that begins "
-            f"at once: {_rotate(step, key_id)}"
+            "check this machine's clock; use the former keyring, or make a version that is valid at once: "
+            f"{_rotate(step, key_id)}"
         )
     limit = "" if active is None or active.not_after is None else " --not-after TIME"
-    return f"{_rotate(step, key_id)}{limit}, or name another one in key_id"
+    return f"{_rotate(step, key_id)}{limit}, or name another key in key_id"
 
 
 def _term(check: str, key: Key, keyring: Keyring, step: Sign) -> Iterator[Finding]:
-    """Yield what there is to say of an active version's first and last moment."""
+    """Yield findings about the start and the end of an active version's validity."""
     now = datetime.now(UTC)
     name = f"key {key.id!r} version {key.version}"
     if key.not_before is not None and key.not_before > now:
@@ -499,22 +504,22 @@ def _term(check: str, key: Key, keyring: Keyring, step: Sign) -> Iterator[Findin
         if before:
             yield _ok(check, f"{found}, and version {before[-1].version} signs until then")
         else:
-            advice = "until then it signs nothing, and no earlier version does; look at this machine's clock"
+            advice = "until then neither this version nor an earlier one signs; check this machine's clock"
             yield Finding(check=check, status="warn", found=found, advice=advice)
     if key.not_after is None:
         return
     rotate = f"{_rotate(step, key.id)} --not-after TIME"
     if key.not_after < now:
-        found = f"{name} has expired on {key.not_after:%Y-%m-%d %H:%M}Z"
+        found = f"{name} expired on {key.not_after:%Y-%m-%d %H:%M}Z"
         yield Finding(check=check, status="warn", found=found, advice=rotate)
     elif (key.not_after - now).total_seconds() * 1000 < _SOON_MS:
         found = f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z"
-        advice = f"{rotate}, with --lead, so that readers have the new version before it signs"
+        advice = f"{rotate}, with --lead, so that consumers have the new version before it signs"
         yield Finding(check=check, status="warn", found=found, advice=advice)
 
 
 def _gap(check: str, signing: Key, keyring: Keyring, step: Sign) -> Iterator[Finding]:
-    """Yield that a version ends before the next one begins."""
+    """Yield a finding if a version expires before the next version becomes valid."""
     _, ends_ms = keyring.term_ms(signing)
     if signing.not_after is not None and signing.not_after.timestamp() * 1000 == ends_ms:
         yield Finding(
@@ -522,9 +527,11 @@ def _gap(check: str, signing: Key, keyring: Keyring, step: Sign) -> Iterator[Fin
             status="warn",
             found=(
                 f"key {signing.id!r} version {signing.version} expires on "
-                f"{signing.not_after:%Y-%m-%d %H:%M}Z, before the next one begins: nothing signs between"
+                f"{signing.not_after:%Y-%m-%d %H:%M}Z, before the next version is valid: no version signs "
+                "in between"
             ),
-            advice=f"{_rotate(step, signing.id)} --not-before TIME, before that, and with a --not-after",
+            advice=f"{_rotate(step, signing.id)} --not-before TIME --not-after TIME, with a --not-before "
+            "earlier than that",
         )
 
 
@@ -532,7 +539,7 @@ def _gap(check: str, signing: Key, keyring: Keyring, step: Sign) -> Iterator[Fin
 
 
 class _Cluster:
-    """The checks that ask the cluster; each answers for itself if the cluster does not."""
+    """The checks that ask the cluster; if the cluster refuses an answer, only that check is unknown."""
 
     def __init__(
         self,
@@ -555,7 +562,7 @@ class _Cluster:
         self._topic_configs: dict[str, dict[str, str] | None] = {}
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is found; if nobody answers, one finding says so."""
+        """Yield the findings; if the cluster cannot be reached, yield only one finding that says so."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
 
         try:
@@ -571,14 +578,14 @@ class _Cluster:
                 check="cluster",
                 status="warn",
                 found="one broker: while it restarts, librdkafka may forget the cluster (its issue 5301)",
-                advice="make clients anew if they find no broker after a restart, or have several brokers",
+                advice="make new clients if they find no broker after a restart, or run several brokers",
             )
         for name, found in idle_on(tuple(self._chain), {*self._topics, *self._known}):
             yield Finding(
                 check=f"chain: {name}",
                 status="warn",
-                found=f"{found}: neither one that was named nor one of the cluster",
-                advice="correct the topics of that step or rule, or name the topic that is to be made",
+                found=f"{found}: neither a topic that was named nor a topic of the cluster",
+                advice="correct the topics of that step or rule, or name the topic that will be created",
             )
         yield from self._of_cluster()
         yield from self._of_group()
@@ -588,13 +595,13 @@ class _Cluster:
     def _ask(
         self, check: str, right: str, ask: Callable[[], _Answer]
     ) -> Generator[Finding, None, _Answer | None]:
-        """Return what the cluster answers; if it does not, one finding says so, and other checks go on."""
+        """Return the cluster's answer; if the cluster refuses it, yield a finding and return None."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
 
         try:
             return ask()
         except KafkaException as error:
-            found = f"the cluster does not tell: {error.args[0].str()}"
+            found = f"the cluster does not answer this: {error.args[0].str()}"
             yield Finding(
                 check=check, status="unknown", found=found, advice=f"{right} lets the doctor see it"
             )
@@ -612,7 +619,7 @@ class _Cluster:
         if metadata_bytes < _METADATA_BYTES:
             yield _fail(
                 "commits",
-                f"offset.metadata.max.bytes is {metadata_bytes}, so that commits of slices are refused",
+                f"offset.metadata.max.bytes is {metadata_bytes}, so commits of slices are refused",
                 f"raise it to {_METADATA_BYTES} or more; Kafka's default is 4096",
             )
         yield from self._dead_letters(may_create=may_create)
@@ -624,8 +631,8 @@ class _Cluster:
                 continue
             check = f"reports of {name}"
             if step.audit_topic not in self._known:
-                found = f"there is no topic {step.audit_topic}, or this user may not see it"
-                yield _fail(check, found, "create it, or give WRITE on it: reports are lost without it")
+                found = f"topic {step.audit_topic} does not exist, or this user may not see it"
+                yield _fail(check, found, "create it, or grant WRITE on it: otherwise reports are lost")
                 continue
             description = yield from self._description(check, step.audit_topic)
             if description is None:
@@ -636,10 +643,10 @@ class _Cluster:
                 yield _ok(check, f"this user may write to {step.audit_topic}")
             else:
                 found = f"this user may not write to {step.audit_topic}"
-                yield _fail(check, found, "give it WRITE: reports are lost without it")
+                yield _fail(check, found, "grant WRITE: otherwise reports are lost")
 
     def _description(self, check: str, topic: str) -> Generator[Finding, None, TopicDescription | None]:
-        """Return what the cluster says of a topic, with what this user may do there."""
+        """Return the cluster's description of a topic, including this user's permissions."""
         ask = partial(self._admin.describe_topic, topic)
         return (yield from self._ask(check, f"DESCRIBE on {topic}", ask))
 
@@ -660,10 +667,10 @@ class _Cluster:
                     yield Finding(
                         check=check,
                         status="warn" if may_create else "fail",
-                        found=f"there is no topic {dead}",
-                        advice="create it, before the broker does with its defaults"
+                        found=f"topic {dead} does not exist",
+                        advice="create the topic, before the broker creates it with default settings"
                         if may_create
-                        else "create it: without it a refused record stops its partition",
+                        else "create the topic: otherwise a refused record stops its partition",
                     )
 
     def _dead_letter_topic(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
@@ -680,9 +687,9 @@ class _Cluster:
             yield Finding(
                 check=check,
                 status="warn",
-                found=f"{dead} keeps its letters no longer than {topic} its records, by the records' times",
+                found=f"{dead} keeps dead letters no longer than {topic} keeps records",
                 advice="set retention.ms=-1, or message.timestamp.type=LogAppendTime: a dead letter has the "
-                "time of its record, so that of an old record is soon deleted",
+                "timestamp of its record, so the dead letter of an old record is soon deleted",
             )
         own, other = (int(configs["max.message.bytes"]) for configs in settings)
         if other < own:
@@ -690,7 +697,7 @@ class _Cluster:
                 check=check,
                 status="warn",
                 found=f"max.message.bytes is {other}, less than the {own} of {topic}",
-                advice="raise it above that of the topic: a dead letter has headers more than its record",
+                advice=f"raise it above {own}: a dead letter has more headers than its record",
             )
 
     def _of_group(self) -> Iterator[Finding]:
@@ -704,9 +711,9 @@ class _Cluster:
         allowed = operations(group)
         state = "not there yet" if group.state.name == "DEAD" else str(group.state.name).lower()
         if not allowed:
-            yield Finding(check=check, status="unknown", found=f"{state}; what this user may do is not told")
+            yield Finding(check=check, status="unknown", found=f"{state}; {_NOT_TOLD}")
         elif "READ" not in allowed:
-            advice = "give it READ on the group, or its consumers can neither join nor commit"
+            advice = "grant READ on the group: otherwise its consumers can neither join nor commit"
             yield _fail(check, "this user may not read in the group", advice)
         else:
             yield _ok(check, f"{state}; this user may read in it")
@@ -715,7 +722,9 @@ class _Cluster:
         check = f"topic {topic}"
         if topic not in self._known:
             yield _fail(
-                check, "is not there, or this user may not see it", "create it, or give DESCRIBE on it"
+                check,
+                "does not exist, or this user may not see it",
+                "create the topic, or grant DESCRIBE on it",
             )
             return
         description = yield from self._description(check, topic)
@@ -745,7 +754,7 @@ class _Cluster:
                 check=check,
                 status=status,
                 found=f"this user may not {words.lower()}",
-                advice=f"give it {words}, unless the application does not do that (--side)",
+                advice=f"grant {words}, or name the application's side with --side if it does not need that",
             )
 
     def _sizes(self, topic: str, limit: int) -> Iterator[Finding]:
@@ -795,19 +804,16 @@ class _Cluster:
         if any(step.cuts(topic) for step in slicing):
             yield _fail(
                 check,
-                "the topic is compacted and slice works on it: all slices of a message have its key, so that "
-                "compaction would keep only the last of them",
-                f"leave it out of slice (topics = ['*', '!{topic}']) and put claim_check into the chain for "
-                f"large values, or set cleanup.policy=delete",
+                "the topic is compacted and slice applies to it: all slices of a message have the same key, "
+                "so compaction would keep only the last slice",
+                f"exclude the topic from slice (topics = ['*', '!{topic}']) and add claim_check to the chain "
+                "for large values, or set cleanup.policy=delete",
             )
         else:
             yield _ok(check, f"cleanup.policy is {policy}")
 
     def _clock(self, topic: str, partitions: int, kind: str) -> Iterator[Finding]:
-        """Compare the latest timestamps with this machine's clock, which is all that can be known.
-
-        Kafka tells nobody its time.
-        """
+        """Compare the topic's latest timestamps with this machine's clock: Kafka does not tell its time."""
         check, now_ms = f"topic {topic}: clocks", wall_clock_ms()
         latest_ms = yield from self._ask(
             check,
@@ -822,22 +828,22 @@ class _Cluster:
             yield Finding(
                 check=check,
                 status="unknown",
-                found="no record to compare with; Kafka does not tell its time",
+                found="the topic has no record whose time could be compared; Kafka does not tell its time",
                 advice="compare the machines by NTP, with `chronyc tracking` for instance",
             )
         elif latest_ms > now_ms + _CLOCK_TOLERANCE_MS:
             yield Finding(
                 check=check,
                 status="warn",
-                found=f"the latest record is {latest_ms - now_ms} ms in the future: {owner} clock is ahead, "
-                "or this machine's is behind",
-                advice="set the clocks by NTP; signatures, expiry and trails compare times",
+                found=f"the latest record is {latest_ms - now_ms} ms in the future: {owner} clock is fast, "
+                "or this machine's clock is slow",
+                advice="synchronize the clocks with NTP; signatures, expiry and trails compare times",
             )
         else:
             yield _ok(check, f"no record is in the future{f' ({kind})' if kind else ''}")
 
     def _settings_of(self, topic: str) -> Generator[Finding, None, dict[str, str] | None]:
-        """Return a topic's settings; they are asked for once, and only the first refusal is a finding."""
+        """Return a topic's settings; ask once for each topic, and yield only one finding for a refusal."""
         if topic not in self._topic_configs:
             ask = partial(self._admin.topic_settings, topic)
             self._topic_configs[topic] = yield from self._ask(
@@ -850,13 +856,13 @@ def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
     check = f"{check}: replicas"
     found = f"{counted(replicas, 'replica')}, min.insync.replicas {in_sync}"
     if in_sync > replicas:
-        advice = "lower min.insync.replicas or add replicas: with acks=all no record is taken"
+        advice = "lower min.insync.replicas or add replicas: as it is, the topic refuses acks=all"
         yield _fail(check, found, advice)
     elif replicas == 1:
-        advice = "have three replicas: with one, a broker that is lost loses records"
+        advice = "use three replicas: with one, records are lost when the broker is lost"
         yield Finding(check=check, status="warn", found=found, advice=advice)
     elif in_sync == replicas:
-        advice = "have one replica more: as it is, no record is taken while one broker is away"
+        advice = "add one replica: as it is, the topic refuses records with acks=all while a broker is down"
         yield Finding(check=check, status="warn", found=found, advice=advice)
     else:
         yield _ok(check, found)
@@ -871,6 +877,6 @@ def _fail(check: str, found: str, advice: str | None = None) -> Finding:
 
 
 def _retention_ms(configs: Mapping[str, str]) -> float:
-    """Return for how long a topic keeps records by their time; infinity if it does not delete them for it."""
+    """Return how long a topic keeps records by their time; infinity if age deletes no record."""
     ms = int(configs["retention.ms"])
     return float(ms) if "delete" in configs["cleanup.policy"] and ms >= 0 else inf

@@ -1,15 +1,16 @@
-"""Send dead letters back to where their records came from, or elsewhere, each exactly once.
+"""Send the records of dead letters back to their topics, or to another topic, each exactly once.
 
-It is a worker (:mod:`headerware.workers`): one transaction has the records of a batch, and says which dead
-letters are done. So a process that is killed at any moment neither loses a record nor sends one twice. Dead
-letters that are not sent are pending, and are looked at again next time.
+Redrive is a worker (:mod:`headerware.workers`). One transaction contains the records of a batch and the
+offsets of their dead letters, so a process that is killed at any moment neither loses a record nor sends a
+record twice. Dead letters that are not sent are pending: the next start of the command decides about them
+again.
 
-The dead letters of the slices of a message are one unit: all of them go where that of the first slice goes,
-into one partition. Where slices are missing, those that are there go at the end of the topic, for the missing
-ones may be in their topic, or come by another way.
+The dead letters of a message in slices are one unit: all slices go to the topic of the first slice, into one
+partition. If slices are missing at the end of the topic, the slices that were found are sent, because the
+missing ones may already be in their topic or may arrive in another way.
 
-What a dead letter says of its original is a claim of whoever wrote it. So records only go to topics, and are
-only read from topics, that the command or the configuration permits.
+Anyone who can write to the topic can claim any original in a dead letter. Records are therefore sent to and
+read from only the topics that the command or the configuration permits.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from headerware.workers import Unit
 
 ORIGINAL: Final = "original"
-"""The word for the topic that each dead letter names."""
+"""The value of ``to`` that stands for the topic that each dead letter names."""
 DEFAULT_PATTERN: Final = "{topic}.dead-letter"
 Why = Literal[
     "no_reason",
@@ -70,22 +71,26 @@ Why = Literal[
     "too_often",
     "unfit",
 ]
-"""Why a dead letter is pending, though it was selected."""
+"""Why a selected dead letter is pending."""
 WHY: Final[dict[Why, str]] = {
-    "no_reason": "it is no dead letter: it has no header with a reason",
-    "unreadable": "its headers cannot be read: a name is no UTF-8",
-    "no_topic": "it does not name the original's topic, or in no name that Kafka permits",
-    "not_allowed": "it names a topic that is not allowed; --allow TOPIC allows it, --to sends elsewhere",
+    "no_reason": "it is not a dead letter: no header tells a reason",
+    "unreadable": "its headers cannot be read: a name is not UTF-8",
+    "no_topic": "it names no topic of the original, or a name that Kafka does not permit",
+    "not_allowed": "it names a topic that is not allowed; permit it with --allow TOPIC, or choose another "
+    "with --to",
     "no_partition": "it names a topic or a partition that does not exist",
-    "another_cluster": "it comes from another cluster; --to sends it into a topic of this one",
-    "gone": "it has no payload, and the original is not in its topic any more",
-    "changed": "it has no payload, and another record stands where the original was",
-    "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
-    "of_a_source": "it is a part of an object, no record; repair it, and its source reads it again",
-    "incomplete": "its message lacks the first slice, which alone tells where it goes",
-    "compacted": "its topic is compacted and would keep one slice of its message; --to sends it elsewhere",
-    "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
-    "unfit": "its topic refuses it, for its size, key or time",
+    "another_cluster": "it comes from another cluster; choose a topic of this cluster with --to",
+    "gone": "it has no payload, and its topic does not have the original any more",
+    "changed": "it has no payload, and its topic has another record at the original's offset",
+    "no_payload": "it has only the position of a record, or of slices, that could not be kept; read that "
+    "position",
+    "of_a_source": "it is a part of a source's object, not a record; repair the object, and the source reads "
+    "it again",
+    "incomplete": "the first slice of its message is missing, and only that slice names the topic",
+    "compacted": "its topic is compacted and would keep one slice of the message; choose another with --to",
+    "too_often": "it was sent back too often; permit more with --max-attempts, or move it with --parking "
+    "TOPIC",
+    "unfit": "its topic refuses it because of its size, key or timestamp",
 }
 _INTERNAL: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -94,21 +99,21 @@ _MAX_SHOWN_TEXT: Final = 200
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are sent, and where.
+    """Which dead letters are sent, and to which topic.
 
     Args:
-        to: a topic, or ``original`` for the one that each dead letter names.
-        allow: patterns of the topics that dead letters may name. None means those whose dead-letter topic
-            this is, by ``patterns``.
+        to: a topic, or ``original`` for the topic that each dead letter names.
+        allow: patterns of the topics that dead letters may name. None permits the topics whose dead-letter
+            topic this is, by ``patterns``.
         patterns: the patterns of dead-letter topics in the configuration, such as ``{topic}.dead-letter``.
-        where: conditions on the headers, of which all must hold.
+        where: conditions on the headers; all must hold.
         reason: a regular expression that is searched for in the reason, the error's class and the step.
-        max_attempts: how often a record is sent back; 0 does not count and adds no header.
-        parking: the topic for dead letters that were sent back that often; None leaves them pending.
-        limit: how many records are sent at most, or None.
+        max_attempts: how often a record is sent back at most; 0 means no limit, and adds no header.
+        parking: the topic for dead letters that reached ``max_attempts``; None leaves them pending.
+        limit: how many records are sent at most; None means no limit.
 
     Raises:
-        ConfigError: a pattern that is none.
+        ConfigError: a pattern of topics or the regular expression is not valid.
     """
 
     to: str = ORIGINAL
@@ -121,27 +126,27 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse patterns that are none."""
+        """Refuse patterns that are not valid."""
         check_patterns(self.allow or (), path="allow")
         if self.reason is not None:
             try:
                 re.compile(self.reason)
             except re.error as error:
                 raise ConfigError(
-                    f"{self.reason!r} is no regular expression: {error}", path="reason"
+                    f"expected a regular expression, found {self.reason!r}: {error}", path="reason"
                 ) from None
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter, and what is decided about it.
+    """A dead letter, and the decision about it.
 
     Args:
-        record: the dead letter; of a message in slices, that of the first one.
-        reason: what it says of its original, or None.
-        outcome: ``sent``, ``parked``, ``passed_over`` (it is not selected) or ``pending``, then with ``why``.
-        sent: the record for ``sent`` and ``parked``.
-        why: why it is pending.
-        attempts: how often it was sent back before.
+        record: the dead letter; for a message in slices, the dead letter of the first slice.
+        reason: what the dead letter tells about its original; None if it tells nothing.
+        outcome: ``sent``, ``parked``, ``passed_over`` (not selected), or ``pending`` with ``why``.
+        sent: the record to send, for ``sent`` and ``parked``.
+        why: why the dead letter is pending.
+        attempts: how often the record was sent back before.
     """
 
     record: Record
@@ -152,7 +157,7 @@ class DeadLetter(NamedTuple):
     attempts: int = 0
 
     def facts(self) -> dict[str, Any]:
-        """Return what may be shown of it: neither payload nor key, and no values of other headers."""
+        """Return the facts that may be shown: no payload, no key, and no values of other headers."""
         reason = self.reason
         return {
             "dead_letter": position(self.record.topic, self.record.partition, self.record.offset),
@@ -169,18 +174,18 @@ class DeadLetter(NamedTuple):
 
 
 class RedriveResult(msgspec.Struct, kw_only=True):
-    """What was done, or would be.
+    """The result of a redrive, or its preview.
 
     Args:
         topic: the dead-letter topic.
-        executed: whether anything was sent; else it is what would be.
-        dead_letters: how many dead letters were looked at; each slice of a message has one.
+        executed: True if records were sent; False for a preview, which tells what would be sent.
+        dead_letters: how many dead letters were decided about; each slice of a message has its own.
         sent: how many records were sent, by topic.
         parked: how many dead letters were moved to the parking topic.
-        passed_over: how many were not selected.
-        pending: how many are pending though they were selected, by cause.
-        deleted: how many offsets that were not done the topic has no more, markers of transactions too.
-        stopped: whether it was stopped before the end.
+        passed_over: how many dead letters were not selected.
+        pending: how many selected dead letters are pending, by cause.
+        deleted: how many offsets the topic lost before they were done, including transaction markers.
+        stopped: whether :meth:`Redrive.stop` ended it before the end of the topic.
         shown: the first dead letters, as :meth:`DeadLetter.facts`.
     """
 
@@ -197,11 +202,11 @@ class RedriveResult(msgspec.Struct, kw_only=True):
 
     @property
     def done(self) -> int:
-        """How many dead letters were sent or parked."""
+        """The number of dead letters that were sent or parked."""
         return sum(self.sent.values()) + self.parked
 
     def add(self, letter: DeadLetter, count: int, shown: int) -> None:
-        """Count the dead letters of a unit, and keep the facts of the first ones."""
+        """Count the dead letters of a unit, and keep the facts of the first units."""
         self.dead_letters += count
         if letter.outcome == "sent" and letter.sent is not None:
             self.sent[letter.sent.topic] = self.sent.get(letter.sent.topic, 0) + count
@@ -217,27 +222,25 @@ class RedriveResult(msgspec.Struct, kw_only=True):
 
 
 class Redrive(Policy):
-    """Send the dead letters of a topic back; for one caller at a time, only :meth:`stop` is for any thread.
+    """Send the dead letters of a topic back; for one caller at a time. Any thread may call :meth:`stop`.
 
     Args:
-        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        conf: the settings of a client of confluent-kafka, used for all clients.
         topic: the dead-letter topic.
-        selection: which dead letters are sent, and where.
-        group_id: the group whose offsets say which dead letters are done, and the transactional id.
-        rate: how many records are sent in a second at most, or None.
+        selection: which dead letters are sent, and to which topic.
+        group_id: the group whose offsets tell which dead letters are done; also the transactional id.
+        rate: how many records are sent per second at most; None means no limit.
         shown: how many dead letters are described in the result.
-        timeout_s: how long the cluster may take to answer.
+        timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
-        ConfigError: there is no such topic, or records would go into the dead-letter topic itself.
+        ConfigError: a topic does not exist, or records would be sent into the dead-letter topic itself.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
     paces: Literal["read", "written"] = "written"
     takes_incomplete = True
-    too_many_pending = (
-        "Redrive the first of those that are pending, with other conditions or into a parking topic"
-    )
+    too_many_pending = "Redrive the first pending dead letters, with other conditions or into a parking topic"
 
     def __init__(
         self,
@@ -277,7 +280,7 @@ class Redrive(Policy):
         for target in (selection.to, selection.parking):
             if target not in (ORIGINAL, None) and not self._count_partitions(target):
                 self.close()
-                raise ConfigError(f"there is no topic {target}; create it first")
+                raise ConfigError(f"topic {target} does not exist; create it first")
 
     def stop(self) -> None:
         """Stop after the transaction that is under way; for signal handlers and other threads."""
@@ -285,19 +288,20 @@ class Redrive(Policy):
 
     @property
     def progress(self) -> Progress:
-        """How far it is, in offsets."""
+        """How far the dead-letter topic is done, in offsets."""
         return self._work.progress
 
     def preview(self) -> RedriveResult:
-        """Return what would be done, without sending or committing anything."""
+        """Return what would be sent, without sending or committing anything."""
         return self._run(executed=False, work=self._work.preview)
 
     def execute(self, tell: Callable[[RedriveResult], object] = lambda _: None) -> RedriveResult:
-        """Send dead letters, and return what was done; ``tell`` is called after each transaction.
+        """Send dead letters, and return the result; call ``tell`` after each transaction.
 
         Raises:
-            HeaderwareError: another process has taken over, or more is pending than a commit can note.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            HeaderwareError: another process has taken over, or more dead letters are pending than a commit's
+                metadata can contain.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         return self._run(executed=True, work=lambda: self._work.run(tell=lambda: tell(self._result)))
 
@@ -311,7 +315,7 @@ class Redrive(Policy):
         return result
 
     def _targets(self) -> list[str]:
-        """Return the topics that are written, as far as they are known before dead letters name them."""
+        """Return the topics to write to that are known before any dead letter is read."""
         selection = self._selection
         known = [] if selection.parking is None else [selection.parking]
         if selection.to != ORIGINAL:
@@ -322,10 +326,10 @@ class Redrive(Policy):
                 known.append(self._topic.removeprefix(before).removesuffix(after))
         return [topic for topic in known if self._is_allowed(topic) or topic == selection.parking]
 
-    # What the worker asks
+    # The policy of the worker
 
     def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
-        """Return what becomes of dead letters."""
+        """Yield the outcome of each unit of dead letters."""
         for unit in units:
             if self._room is not None and self._room <= 0:
                 self.worker.finish()
@@ -343,7 +347,7 @@ class Redrive(Policy):
         return outcome
 
     def decide_again(self, outcome: Outcome, _refusals: Mapping[int, KafkaError]) -> Outcome:
-        """Leave what a topic refuses pending, with all slices of its message."""
+        """Leave a record that its topic refuses pending, with all slices of its message."""
         letter: DeadLetter = outcome.about
         if self._room is not None:
             self._room += len(outcome.records)
@@ -351,12 +355,12 @@ class Redrive(Policy):
         return Outcome(outcome.unit, "pending", about=unfit)
 
     def committed(self, outcomes: Sequence[Outcome]) -> None:
-        """Count what was done."""
+        """Count the committed outcomes."""
         for outcome in outcomes:
             if outcome.about is not None:
                 self._result.add(outcome.about, len(outcome.unit.offsets), self._shown)
 
-    # What becomes of a dead letter
+    # The decision about a dead letter
 
     def _judged(self, unit: Unit) -> DeadLetter:
         letter = unit.records[0]
@@ -371,7 +375,7 @@ class Redrive(Policy):
         return found
 
     def _records(self, unit: Unit, letter: DeadLetter) -> list[Record]:
-        """Return what is sent for a unit: slices go where the first one goes, into one partition."""
+        """Return the records to send for a unit: all slices go to the topic and partition of the first."""
         sent = letter.sent
         if sent is None:
             return []
@@ -391,7 +395,7 @@ class Redrive(Policy):
         ]
 
     def _partition_of(self, sent: Record, message_id: bytes) -> int:
-        """Return the partition for all slices of a message; each run chooses alike."""
+        """Return the partition for all slices of a message; the choice is the same at each start."""
         count = self._count_partitions(sent.topic)
         decided = partition_of_key(sent.key, self._partitioner, count)
         return zlib.crc32(message_id) % count if decided is None else decided
@@ -439,7 +443,7 @@ class Redrive(Policy):
         return any(text is not None and self._pattern.search(text) for text in texts)
 
     def _why_not(self, reason: Reason) -> Why | None:
-        """Return why a record cannot go back to the place that its letter names."""
+        """Return why a record cannot go back to the topic and partition that its dead letter names."""
         if self._selection.to != ORIGINAL:
             return None
         if reason.topic is None:
@@ -452,12 +456,12 @@ class Redrive(Policy):
         return "no_partition" if count == 0 or (reason.partition or 0) >= count else None
 
     def _is_allowed(self, topic: str) -> bool:
-        """Return whether records may be read from and sent to a topic that a letter names."""
+        """Return whether records may be read from and sent to a topic that a dead letter names."""
         if topic == self._topic or topic in _INTERNAL:
             return False
         if self._allowed is not None:
             return self._allowed.matches(topic)
-        # A pattern without {topic} says nothing about where its letters come from.
+        # A pattern without {topic} does not tell which topics its dead letters come from.
         return any(
             "{topic}" in pattern
             and is_dead_letter_topic(pattern, self._topic)
@@ -471,9 +475,9 @@ class Redrive(Policy):
         return self._partitions[topic]
 
     def _original(self, letter: Record, reason: Reason) -> Record | Why:
-        """Return the original with its payload and time: the letter itself, or what it refers to."""
+        """Return the original record: the payload of the dead letter, or the record that it refers to."""
         is_stub = any(name.startswith(STUB) for name, _ in letter.headers)
-        if not is_stub and letter.value is None and letter.key == _place_of(reason):
+        if not is_stub and letter.value is None and letter.key == _position_key(reason):
             return "no_payload"
         if not is_stub and not (reason.dialect == "kafka" and letter.value is None and letter.key is None):
             time_ms = letter.timestamp_ms if reason.timestamp_ms is None else reason.timestamp_ms
@@ -496,7 +500,7 @@ class Redrive(Policy):
         return found
 
     def close(self) -> None:
-        """Close its clients."""
+        """Close the clients."""
         self._originals.close()
         self._work.close()
 
@@ -507,15 +511,15 @@ class Redrive(Policy):
         self.close()
 
 
-def _place_of(reason: Reason) -> bytes | None:
-    """Return the position of the original as the key of a letter that has nothing of it."""
+def _position_key(reason: Reason) -> bytes | None:
+    """Return the original's position, which is the key of a dead letter without a payload."""
     if reason.topic is None:
         return None
     return position(reason.topic, reason.partition, reason.offset).encode()
 
 
 def _fits_stub(found: Record, stub: Mapping[str, bytes | None]) -> bool:
-    """Return whether a record is the one that a stub describes."""
+    """Return whether a record matches the digests in a stub."""
     for name, part in (("value", found.value), ("key", found.key)):
         told = stub.get(f"{STUB}{name}.sha256")
         if told != (None if part is None else hashlib.sha256(part).hexdigest().encode()):

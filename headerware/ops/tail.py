@@ -1,9 +1,8 @@
-"""A topic as its records are on the wire, and as an application sees them through a chain.
+"""Show the records of a topic as they are on the wire, and as an application gets them through a chain.
 
-A :class:`ChainView` runs the consuming side of a chain as a dry run, over what a
-:class:`~headerware.kafka.reader.TopicReader` reads. Interceptors that only observe are left out, for
-their marks (trail entries, spans, reports) are about real consumers. A dead letter is made, but not
-published.
+A :class:`ChainView` applies the consuming side of a chain, as a dry run, to the records that a
+:class:`~headerware.kafka.reader.TopicReader` reads. Interceptors that only observe are left out, because
+their trail entries, spans and reports are about real consumers. A dead letter is made, but not published.
 """
 
 from __future__ import annotations
@@ -55,27 +54,27 @@ if TYPE_CHECKING:
     from headerware.kafka.reader import TopicReader
 
 Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused", "held_back"]
-"""What the chain makes of a record: one or several records for the application, none yet, or none at all.
+"""The chain's result for a record: it is delivered as one or more records, is kept for later, or is stopped.
 
-``held_back`` means that the record cannot be judged now, and may be good: a key service does not answer, or a
-keyring cannot be read. A consumer waits, and passes over nothing.
+``held_back`` means that the chain cannot decide now, because a key service does not answer or a keyring
+cannot be read. The record may be good: a consumer waits for it, and skips nothing.
 """
 
 ENCRYPT_HEADER: Final = "hw.encrypt"
 _MAX_MESSAGES: Final = 1_024
-"""How many messages in slices are remembered, whose first slice met the conditions."""
+"""How many messages in slices are remembered because their first slice met the conditions."""
 
 
-# What is shown
+# The views of a record
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A key, a value or a header's value, cut to a bounded size.
 
     Args:
-        size_bytes: the size of the whole; 0 for a null, and for an object.
-        beginning: the first bytes of it; of an object, those of its form as JSON.
-        kind: ``bytes``, ``null``, or the type of the object that a deserializer made.
+        size_bytes: the complete size; 0 for a null, and for a deserialized object.
+        beginning: the first bytes; for a deserialized object, the first bytes of its JSON.
+        kind: ``bytes``, ``null``, or the type of the deserialized object.
     """
 
     size_bytes: int
@@ -84,15 +83,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordView(msgspec.Struct, frozen=True, kw_only=True):
-    """A record in one form: on the wire, or as an application sees it.
+    """A record in one form: on the wire, or as an application gets it.
 
     Args:
         topic: the topic, which a transform may have changed.
         key: the key.
         value: the value.
         headers: the headers, in order.
-        size_bytes: key, value, names and values of headers together.
-        header_bytes: names and values of headers.
+        size_bytes: the size of the key, the value, and the headers' names and values together.
+        header_bytes: the size of the headers' names and values.
     """
 
     topic: str
@@ -104,18 +103,18 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step of the chain did.
+    """The result of one step of the chain.
 
     Args:
         step: the interceptor's name.
-        outcome: ``changed``, ``unchanged``, ``waits`` (it keeps the record for later), ``dropped``,
-            ``refused``, ``held_back``, or ``skipped`` (it failed, and the record went on as it was).
-        size_bytes: the size of the record behind this step.
-        value_bytes: that of its value alone.
-        header_bytes: that of its headers.
-        removed: names of the headers that are gone.
-        added: names of the headers that are new.
-        reason: why the record was refused or held back, or the failure passed over.
+        outcome: ``changed``, ``unchanged``, ``waits`` (the step keeps the record for later), ``dropped``,
+            ``refused``, ``held_back``, or ``skipped`` (the step failed, and the record went on unchanged).
+        size_bytes: the size of the record after this step.
+        value_bytes: the size of its value.
+        header_bytes: the size of its headers.
+        removed: names of the headers that the step removed.
+        added: names of the headers that the step added.
+        reason: why the record was refused or held back, or why the step failed and was skipped.
     """
 
     step: str
@@ -129,20 +128,20 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignatureView(msgspec.Struct, frozen=True, kw_only=True):
-    """Who signed a record, or claims so.
+    """The signature of a record, verified or only claimed.
 
     Args:
-        verified: whether the chain has verified it; if not, anybody may have written all this.
-        key_id: the key.
-        key_version: its version.
-        signed_at_ms: when, by the signer's clock, in milliseconds since the epoch.
-        cluster: the cluster that it was signed for; empty if the signer did not know it.
-        topic: the topic that it was signed for.
-        producer: the session that signed, as hexadecimal text.
+        verified: whether the chain has verified the signature; if not, anyone may have written these facts.
+        key_id: the id of the signing key.
+        key_version: the version of the signing key.
+        signed_at_ms: the time of signing by the signer's clock, in milliseconds since the epoch.
+        cluster: the cluster that the record was signed for; empty if the signer did not know it.
+        topic: the topic that the record was signed for.
+        producer: the producer session that signed, as hexadecimal text.
         sequence: the number of the record in that session.
-        uncovered: names of the headers that were added after it was signed.
-        subject: who holds the key, by the certificate that ``admission`` accepted; empty without it.
-        issuer: who certified that; empty without it.
+        uncovered: names of the headers that were added after signing.
+        subject: the key's holder, from the certificate that ``admission`` accepted; empty without one.
+        issuer: the issuer of that certificate; empty without one.
     """
 
     verified: bool
@@ -159,16 +158,16 @@ class SignatureView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which key a record is encrypted, or claims to be.
+    """The encryption of a record, proved by decryption or only claimed.
 
     Args:
-        decrypted: whether the chain has decrypted it; if not, anybody may have written all this.
-        key_id: the key-encryption key.
-        key_version: its version, as the key service states it; may be empty.
-        cluster: the cluster that it was encrypted for; empty if the writer did not know it.
-        topic: the topic that it was encrypted for.
-        signer: the key that signs it; empty if the writer's chain does not sign it.
-        encrypts_key: whether the record's key is encrypted, too.
+        decrypted: whether the chain has decrypted the record; if not, anyone may have written these facts.
+        key_id: the id of the key-encryption key.
+        key_version: the version of this key as the key service states it; may be empty.
+        cluster: the cluster that the record was encrypted for; empty if the producer did not know it.
+        topic: the topic that the record was encrypted for.
+        signer: the id of the key that signs the record; empty if the producer's chain does not sign.
+        encrypts_key: whether the record's key is encrypted too.
     """
 
     decrypted: bool
@@ -181,13 +180,13 @@ class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceView(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of which message a record is.
+    """The slice of a message that a record contains.
 
     Args:
-        message_id: the message, as hexadecimal text.
+        message_id: the id of the message, as hexadecimal text.
         index: the slice's number, from 0.
-        count: how many slices there are.
-        total_bytes: the length of the whole value.
+        count: how many slices the message has.
+        total_bytes: the length of the complete value.
     """
 
     message_id: str
@@ -197,12 +196,12 @@ class SliceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a record does not reach an application, or not now.
+    """Why a record does not reach an application, or not yet.
 
     Args:
-        step: the interceptor that refused it or holds it back; None if nobody got to see it.
-        type: the class of the error; of what holds a record back if that is an error of a keyring or of a key
-            service, such as ``KeyServiceUnavailableError``.
+        step: the interceptor that refused the record or holds it back; None if no interceptor got the record.
+        type: the class of the error. For a record that is held back because of a keyring or a key service,
+            the class of that cause, such as ``KeyServiceUnavailableError``.
         reason: what was expected and what was found, without any payload.
     """
 
@@ -212,26 +211,26 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of a topic: as it is on the wire, and what a chain makes of it.
+    """A record of a topic as it is on the wire, and the result of a chain.
 
     Args:
         topic: the topic.
         partition: the partition.
         offset: the offset.
         timestamp_ms: milliseconds since the epoch, or None.
-        outcome: what becomes of it.
-        wire: the record as it is on the wire; None for a message that waited for its slices in vain.
-        headers: names and values on the wire, with names in place of ids.
+        outcome: the chain's result.
+        wire: the record as it is on the wire; None for a message whose slices did not all arrive in time.
+        headers: the headers on the wire, with names in place of ids.
         application: the records that an application gets.
         steps: the steps of the chain, in the order of consuming.
-        refusal: why it was refused, held back or dropped, if an error says so.
-        dead_letter_topic: where its dead letter would go.
-        slice: which part of a message it is, if it is one.
-        signature: who signed it; None if it has no signature that can be read.
-        encryption: under which key it is encrypted; None if it has no ``hw.encrypt`` that can be read.
-        trail: where it has been; None if the header cannot be read.
-        dead_letter_of: the position of the record that it is the dead letter of, as text; None if it is none.
-        cluster: the id of the cluster that it was read from, if it is known.
+        refusal: the error for which the record was refused, held back or dropped; None without an error.
+        dead_letter_topic: the topic that its dead letter would be sent to.
+        slice: the slice of a message that the record contains; None if it is not a slice.
+        signature: the signature; None if the record has no readable one.
+        encryption: the encryption; None if the record has no readable ``hw.encrypt``.
+        trail: the services that the record passed; None if the header cannot be read.
+        dead_letter_of: for a dead letter, the position of its original as text; else None.
+        cluster: the id of the cluster that the record was read from; None if it is not known.
     """
 
     topic: str
@@ -253,14 +252,14 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
 
 
-# What the steps did
+# Calls of the steps
 
 _Call = tuple[str, Record, Any]
 """A call of a hook: the step's name, the record, and the result or the exception."""
 
 
 class _Watcher(Interceptor, frozen=True, kw_only=True):
-    """Note what each hook of the chain is called with, and what comes of it."""
+    """Record each call of the chain's hooks, with its result."""
 
     type: ClassVar[str] = "headerware-tail"
     role: ClassVar[Role] = Role.OBSERVE
@@ -268,7 +267,7 @@ class _Watcher(Interceptor, frozen=True, kw_only=True):
     calls: list[_Call]
 
     def on_consume(self, record: Record) -> Record:
-        """Change nothing; a chain takes no interceptor without hooks."""
+        """Return the record unchanged; a chain refuses interceptors without hooks."""
         return record
 
     def wrap_hook(
@@ -277,9 +276,9 @@ class _Watcher(Interceptor, frozen=True, kw_only=True):
         direction: Direction,  # noqa: ARG002 - a service's signature
         hook: Callable[[Any], Any],
     ) -> Callable[[Any], Any]:
-        """Return a hook that is noted."""
+        """Return a hook that calls the given one and records the call."""
 
-        def noted(given: Any) -> Any:
+        def recorded(given: Any) -> Any:
             records = list(given) if isinstance(given, Batch) else [given]
             try:
                 out = hook(given)
@@ -298,17 +297,17 @@ class _Watcher(Interceptor, frozen=True, kw_only=True):
             )
             return out
 
-        return noted
+        return recorded
 
 
-# Which records
+# Conditions
 
 
 class Condition(msgspec.Struct, frozen=True):
     """A condition on a record's headers: ``NAME=VALUE``, ``NAME~REGEX``, ``NAME`` or ``!NAME``.
 
-    The first two hold if any value of that name is the text, or has a match of the regular expression; the
-    others if there is such a header, or none.
+    The first two hold if any value of the header is equal to VALUE, or contains a match of REGEX. ``NAME``
+    holds if the record has the header, ``!NAME`` if it does not.
     """
 
     name: str
@@ -323,10 +322,10 @@ class Condition(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Read a condition.
+        """Parse a condition.
 
         Raises:
-            ConfigError: no name, or a pattern that is no regular expression.
+            ConfigError: the name is missing, or the regular expression is not valid.
         """
         if text.startswith("!"):
             found = cls(text[1:], "is_absent")
@@ -343,11 +342,11 @@ class Condition(msgspec.Struct, frozen=True):
             try:
                 re.compile(found.value)
             except re.error as error:
-                raise ConfigError(f"{found.value!r} is no regular expression: {error}") from None
+                raise ConfigError(f"expected a regular expression, found {found.value!r}: {error}") from None
         return found
 
     def holds(self, headers: Iterable[tuple[str, bytes | None]]) -> bool:
-        """Return whether it holds for these headers."""
+        """Return whether the condition holds for these headers."""
         values = [value or b"" for name, value in headers if name == self.name]
         if self.kind == "is_absent":
             return not values
@@ -360,15 +359,15 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class ChainView:
-    """Show what the consuming side of a chain makes of records; for one caller at a time.
+    """Show the result of a chain's consuming side for records; for one caller at a time.
 
     Args:
         chain: the chain.
         cluster_id: the cluster's id, which signatures name.
-        where: conditions on the headers, of which all must hold; names stand for ids. Nothing of the chain
-            runs for other records. The slices of a message follow the first one.
+        where: conditions on the headers, with names in place of ids; all must hold. The chain does not see
+            other records. If the first slice of a message meets the conditions, so do the other slices.
         key: the key, as text, that a record must have.
-        max_part_bytes: how much is kept of a key, a value or a header's value.
+        max_part_bytes: how many bytes are kept of a key, a value or a header's value.
         now_ms: the clock.
 
     Raises:
@@ -387,7 +386,7 @@ class ChainView:
     ) -> None:
         observing = [role_of(interceptor) is Role.OBSERVE for interceptor in chain]
         self.left_out: Final = [name for name, left in zip(chain.names, observing, strict=True) if left]
-        """The names of the interceptors that only observe, and do not run here."""
+        """The names of the interceptors that only observe, and are left out here."""
         running = [interceptor for interceptor, left in zip(chain, observing, strict=True) if not left]
         self.names: Final = Chain(running).names
         """The names of the interceptors that run, in the order of sending."""
@@ -409,7 +408,7 @@ class ChainView:
             publish=lambda letter: self._dead_letters.append(letter.topic),
             dry_run=True,
         )
-        if len(chain):  # an empty chain checks nothing, and must not begin to here
+        if len(chain):  # an empty chain checks nothing; with the watcher in it, it would
             running.insert(sum(map(precedes_bytes, running)), _Watcher(calls=self._calls))
         try:
             self._session = Chain(running).open(context)
@@ -418,7 +417,7 @@ class ChainView:
             raise
 
     def look(self, record: Record) -> TailedRecord | None:
-        """Return what the chain makes of a record from the wire; None if it does not meet the conditions."""
+        """Return the chain's result for a record from the wire; None if the record fails the conditions."""
         unreadable: HeaderError | None = None
         try:
             record = record.replace(headers=Headers(record.headers))
@@ -426,7 +425,7 @@ class ChainView:
             unreadable = error
             record = record.replace(headers=EMPTY)
         headers = record.headers
-        with suppress(WireFormatError):  # the chain says what is wrong with it
+        with suppress(WireFormatError):  # the chain reports the error
             headers = self._codec.decode(headers)
         part = _slice_of(headers)
         if not self._is_wanted(record, headers, part):
@@ -437,10 +436,10 @@ class ChainView:
         try:
             return self._tailed(record, headers, part, outcome)
         finally:
-            self._calls.clear()  # they hold whole payloads
+            self._calls.clear()  # the calls hold payloads
 
     def poll(self) -> list[TailedRecord]:
-        """Return what the chain gives up or releases by itself, such as a message that lacks a slice."""
+        """Return the records that the chain releases or gives up after a time, as incomplete messages."""
         self._calls.clear()
         self._dead_letters.clear()
         outcomes = self._session.poll()
@@ -509,7 +508,7 @@ class ChainView:
         )
 
     def _raised(self) -> HeaderwareError | None:
-        """Return the failure of the last step that ran, if it failed."""
+        """Return the error of the last step that was called; None if the step did not fail."""
         result = self._calls[-1][2] if self._calls else None
         return wrapped(result).at(*self._calls[-1][:2]) if isinstance(result, Exception) else None
 
@@ -529,7 +528,7 @@ class ChainView:
                 after = result[0] if result and isinstance(result[0], Record) else before
                 outcome = "unchanged" if result else "waits"
             view = self._step(step, outcome, before, after, reason)
-            # A step may run once more when all steps have accepted a record.
+            # A step may be called again after all steps have accepted a record.
             if view.outcome != "unchanged" or step not in seen:
                 yield view
             seen.add(step)
@@ -588,13 +587,13 @@ class ChainView:
             return Part(size_bytes=len(part), beginning=part[: self._max_part_bytes])
         try:
             shown = msgspec.json.encode(part, enc_hook=repr)
-        except Exception:  # noqa: BLE001 - whatever a deserializer made can be shown somehow
+        except Exception:  # noqa: BLE001 - a deserializer may return any object; its repr is shown then
             shown = repr(part).encode("utf-8", "replace")
         return Part(size_bytes=0, beginning=shown[: self._max_part_bytes], kind=type(part).__name__)
 
 
 def _no_id(name: str) -> None:
-    """Write no ids: they are only read here."""
+    """Return no id: ids are only read here."""
 
 
 def _size(part: Any) -> int:
@@ -606,7 +605,7 @@ def _header_bytes(headers: Headers) -> int:
 
 
 def _message(error: HeaderwareError) -> str:
-    """Return an error's text without its step and position, which are shown beside it."""
+    """Return an error's text without its step and position, which are shown separately."""
     text = (error.message if isinstance(error, InterceptorError) else "") or str(error)
     if not isinstance(error, HeldBackError):
         return text
@@ -711,11 +710,11 @@ def _encryption(headers: Headers, record: Record, application: Sequence[Record])
     return None
 
 
-# The two together
+# The reader and the view together
 
 
 def tailed(reader: TopicReader, view: ChainView, *, max_records: int = 100) -> Iterator[list[TailedRecord]]:
-    """Yield what each read brings, perhaps nothing; it goes on until the caller has enough."""
+    """Yield the records of each read, which may be none; continue until the caller stops."""
     from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     while True:

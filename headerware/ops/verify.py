@@ -1,11 +1,12 @@
-"""Walk a signed topic, and report what verifies, what does not, and why.
+"""Read a signed topic, and report which records verify, which do not, and why.
 
-A record is verified as a reader with the chain would verify it, by its ``sign`` and the steps to the right of
-that. Nothing else of the chain runs, and nothing is committed or published. Two things differ, because what
-is read here may be years old and is read once: ``max_age_ms`` does not apply, and sequences are remembered
-for the whole walk, not for a window.
+A record is verified as by a consumer with the chain: by the step ``sign`` and the steps after ``sign`` in the
+chain. The other steps are left out, and nothing is committed or published. There are two differences, because
+the records may be years old and are read only once: ``max_age_ms`` does not apply, and sequences are
+remembered for the complete topic, not for a window.
 
-What a report holds is bounded, whoever wrote the topic; what does not fit is counted.
+The size of a report is bounded, so nobody can fill the memory by writing to the topic; further entries are
+only counted.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ _MAX_SIGNERS: Final = 10_000
 _MAX_REFUSALS: Final = 1_000
 _MAX_NAMES: Final = 1_000
 _MAX_PAGES: Final = 1 << 18
-"""Of sequences, for all signers together; with 128 bytes each, and as much again around them."""
+"""The limit of pages of sequences for all signers together; a page takes about 256 bytes of memory."""
 _PAGE_BITS: Final = 1_024
 _OTHERS: Final = "(further reasons)"
 
 
 class Offsets(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one partition.
+    """The number of records in one partition, and their first and last offset.
 
     Args:
-        records: how many there are.
-        first: the offset of the first one.
-        last: that of the last one.
+        records: how many records.
+        first: the offset of the first record.
+        last: the offset of the last record.
     """
 
     records: int
@@ -64,20 +65,20 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
     """A producer whose records verify.
 
     Args:
-        key_id: the key that it signs with.
+        key_id: the key that the producer signs with.
         key_version: the key's version.
-        producer: the session, as hexadecimal text.
+        producer: the producer session, as hexadecimal text.
         records: how many of its records verify.
-        uncovered: how many of these have headers that were added later.
+        uncovered: how many of these have headers that were added after signing.
         first_sequence: its lowest sequence in the topic.
-        last_sequence: its highest one.
-        gaps: how many times sequences are missing between the two; None if they are too far apart to follow.
-            They also come from records of other topics and partitions, and from what compaction and retention
-            took away.
-        missing: how many sequences are missing in them.
-        repeated: how many records repeat a sequence at another position: a copy, or a record that a producer
-            without idempotence stored twice.
-        partitions: where its records are.
+        last_sequence: its highest sequence in the topic.
+        gaps: how many gaps its sequences have between the lowest and the highest; None if there are too many
+            sequences to remember. The records in a gap may be in other topics and partitions, or compaction
+            or retention has removed them.
+        missing: how many sequences are missing in the gaps.
+        repeated: how many records repeat a sequence at another position. Such a record is a copy, or a
+            producer without idempotence stored it twice.
+        partitions: the offsets of its records, by partition.
     """
 
     key_id: str
@@ -94,16 +95,15 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Records that a reader refuses for one reason.
+    """Records that a consumer refuses for one reason.
 
     Args:
         reason: what was expected, and what was found.
-        key_id: the key that they claim to be signed with; None if that cannot be read. Nothing of this is
-            verified.
-        key_version: its version, likewise.
-        producer: the session that they claim, likewise.
-        records: how many there are.
-        partitions: where they are.
+        key_id: the key that the records claim to be signed with, not verified; None if it cannot be read.
+        key_version: the claimed version of this key.
+        producer: the claimed producer session.
+        records: how many records.
+        partitions: their offsets, by partition.
     """
 
     reason: str
@@ -115,21 +115,20 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a topic.
+    """The result of verifying a topic.
 
     Args:
         topic: the topic.
         records: how many records were read.
-        verified: how many of them verify.
-        refused: how many do not, whether or not signatures are required.
-        unsigned: how many have no signature.
-        uncovered: how many verify, and have headers that were added later.
+        verified: how many records verify.
+        refused: how many signed records do not verify, whether or not the chain requires signatures.
+        unsigned: how many records have no signature.
+        uncovered: how many records verify and have headers that were added after signing.
         uncovered_names: the names of these headers, each with the number of records.
-        signers: those whose records verify.
-        refusals: why others do not.
-        unsigned_partitions: where the unsigned records are.
-        signers_left_out: how many verified records belong to signers that are not among ``signers``, of which
-            there are too many.
+        signers: the producers whose records verify.
+        refusals: the refused records, by reason.
+        unsigned_partitions: the offsets of the unsigned records, by partition.
+        signers_left_out: how many verified records have signers that did not fit into ``signers``.
     """
 
     topic: str
@@ -146,12 +145,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether each record verifies."""
+        """Whether all records verify."""
         return self.verified == self.records
 
 
 class _Sequences:
-    """The sequences of one signer, as bits in pages."""
+    """The sequences of one signer, as a bitmap in pages."""
 
     def __init__(self, room: list[int]) -> None:
         self._room = room
@@ -161,7 +160,7 @@ class _Sequences:
         self.complete = True
 
     def add(self, sequence: int) -> bool:
-        """Add a sequence; return whether it has been there before."""
+        """Add a sequence, and return whether it was added before."""
         self.first = sequence if self.first is None else min(self.first, sequence)
         self.last = max(self.last, sequence)
         number, bit = divmod(sequence, _PAGE_BITS)
@@ -179,7 +178,7 @@ class _Sequences:
         return False
 
     def gaps(self) -> tuple[int, int] | None:
-        """Return how many gaps there are, and how many sequences are missing in them; None if unknown."""
+        """Return the number of gaps and of sequences that are missing in them; None if not known."""
         if not self.complete or self.first is None:
             return None
         runs = count = 0
@@ -193,9 +192,7 @@ class _Sequences:
         return runs - 1, self.last - self.first + 1 - count
 
 
-class _Places(dict[int, Offsets]):
-    """Offsets by partition."""
-
+class _OffsetsByPartition(dict[int, Offsets]):
     def add(self, record: Record) -> None:
         partition, offset = record.partition or 0, record.offset or 0
         known = self.get(partition)
@@ -211,17 +208,17 @@ class _Places(dict[int, Offsets]):
         return sum(offsets.records for offsets in self.values())
 
 
-class _Seen:
-    """What was seen of one signer."""
+class _SignerRecords:
+    """The verified records of one signer."""
 
     def __init__(self, room: list[int]) -> None:
-        self.places = _Places()
+        self.offsets = _OffsetsByPartition()
         self.sequences = _Sequences(room)
         self.uncovered = self.repeated = 0
 
 
 class _Claim(NamedTuple):
-    """Who a record says has signed it."""
+    """The signer that a record claims, not verified."""
 
     key_id: str | None = None
     key_version: int | None = None
@@ -238,11 +235,11 @@ class Verification:
         chain: a chain with ``sign``.
         topic: the topic.
         cluster_id: its cluster's id, which signatures name.
-        now_ms: the clock, which keys' ``not_before`` is compared with.
+        now_ms: the clock that ``not_before`` of keys is compared with.
 
     Raises:
         ConfigError: the chain does not sign this topic.
-        HeaderwareError: an interceptor cannot start, such as for want of its keyring.
+        HeaderwareError: an interceptor cannot start, for example because its keyring is missing.
     """
 
     def __init__(
@@ -256,7 +253,9 @@ class Verification:
         steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
         at = next((at for at, step in enumerate(steps) if isinstance(step, Sign)), None)
         if at is None:
-            raise ConfigError(f"expected a chain with sign for topic {topic!r}, found none that works on it")
+            raise ConfigError(
+                f"expected a chain with sign for topic {topic!r}, found no sign that applies to it"
+            )
         sign = steps[at]
         assert isinstance(sign, Sign)  # noqa: S101 - it was looked for
         self._topic = topic
@@ -264,9 +263,9 @@ class Verification:
         self._refuses_repeated = sign.replay_window > 0
         steps[at] = msgspec.structs.replace(
             sign,
-            require="off",  # they are counted
+            require="off",  # unsigned records are counted
             uncovered="refuse" if sign.uncovered == "refuse" else "strip",
-            covered=(),  # of a message in slices the first one has them
+            covered=(),  # checked by _missing: only the first slice of a message has these headers
             max_age_ms=None,
             replay_window=0,
         )
@@ -279,12 +278,12 @@ class Verification:
         )
         running = [step for step in steps[at:] if role_of(step) is not Role.OBSERVE]
         self._session = Chain(running).open(context)
-        # A session would refuse what the steps left of the signature have encoded.
+        # Call the hooks directly: a session would refuse values that the steps before sign have encoded.
         self._hooks = [hook for step in reversed(self._session.steps) if (hook := _hook(step)) is not None]
         self._room = [_MAX_PAGES]
-        self._signers: dict[tuple[str, int, bytes], _Seen] = {}
-        self._refusals: dict[tuple[str, _Claim], _Places] = {}
-        self._unsigned = _Places()
+        self._signers: dict[tuple[str, int, bytes], _SignerRecords] = {}
+        self._refusals: dict[tuple[str, _Claim], _OffsetsByPartition] = {}
+        self._unsigned = _OffsetsByPartition()
         self._names: dict[str, int] = {}
         self._records = self._verified = self._uncovered = self._left_out = 0
 
@@ -292,7 +291,7 @@ class Verification:
         """Verify a record from the wire.
 
         Raises:
-            KeyringError: no record can be judged now, for the keyring cannot be read.
+            KeyringError: the keyring cannot be read, so no record can be verified now.
         """
         self._records += 1
         read = record
@@ -301,27 +300,29 @@ class Verification:
             for hook in self._hooks:
                 out = hook(read)
                 if not isinstance(out, Record):
-                    self._refuse(record, "a step to the right of sign takes it out, or makes several of it")
+                    self._refuse(record, "a step after sign drops the record, or makes several records of it")
                     return
                 read = out
         except KeyringError:
             raise
         except HeaderError as error:
             self._refuse(record, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a hook raises refuses the record
+        except Exception as error:  # noqa: BLE001 - any exception of a hook refuses the record
             self._refuse(record, wrapped(error).message, _claim(read.headers))
         else:
             if read.verified is None:
                 self._unsigned.add(record)
             else:
-                self._note(read, read.verified)
+                self._add(read, read.verified)
 
     def verified(self, record: Record) -> Record | None:
-        """Return a record from the wire as verified, without what was added later, or None; count nothing.
+        """Return the record as verified, without headers that were added later; None if it does not verify.
+
+        The record is not counted in the report.
 
         Raises:
-            KeyringError: no record can be judged now, for the keyring cannot be read.
-            RegistryError: likewise the registry of header ids.
+            KeyringError: the keyring cannot be read, so no record can be verified now.
+            RegistryError: the registry of header ids cannot be read, so no record can be verified now.
         """
         try:
             read = record.replace(headers=Headers(record.headers))
@@ -332,26 +333,27 @@ class Verification:
                 read = out
         except (KeyringError, RegistryError):
             raise
-        except Exception:  # noqa: BLE001 - whatever a hook raises refuses the record
+        except Exception:  # noqa: BLE001 - any exception of a hook refuses the record
             return None
         return None if read.verified is None or self._missing(read) else read
 
     def _missing(self, record: Record) -> frozenset[str]:
-        """Return the headers that must be covered, and are not there."""
+        """Return the headers that the signature must cover and the record lacks."""
         missing = self._covered.difference(record.headers.names())
         return missing if _begins_a_message(record.headers) else frozenset()
 
-    def _note(self, record: Record, verified: Verified) -> None:
+    def _add(self, record: Record, verified: Verified) -> None:
         claim = _Claim(verified.key_id, verified.key_version, verified.producer.hex())
         if missing := self._missing(record):
             names = ", ".join(map(repr, sorted(missing)))
-            self._refuse(record, f"expected these headers to be there and to be covered: {names}", claim)
+            reason = f"expected these headers to be there and to be covered by the signature: {names}"
+            self._refuse(record, reason, claim)
             return
         signer = verified.key_id, verified.key_version, verified.producer
         seen = self._signers.get(signer)
         if seen is None:
             is_listed = len(self._signers) < _MAX_SIGNERS
-            seen = _Seen(self._room if is_listed else [0])  # what is not kept takes no room of the others
+            seen = _SignerRecords(self._room if is_listed else [0])  # only listed signers take pages
             if is_listed:
                 self._signers[signer] = seen
         if seen.sequences.add(verified.sequence):
@@ -362,7 +364,7 @@ class Verification:
                 return
         self._verified += 1
         self._left_out += signer not in self._signers
-        seen.places.add(record)
+        seen.offsets.add(record)
         if verified.uncovered:
             self._uncovered += 1
             seen.uncovered += 1
@@ -374,22 +376,22 @@ class Verification:
         key = reason, claim
         if key not in self._refusals and len(self._refusals) >= _MAX_REFUSALS:
             key = _OTHERS, _UNREADABLE
-        self._refusals.setdefault(key, _Places()).add(record)
+        self._refusals.setdefault(key, _OffsetsByPartition()).add(record)
 
     def report(self) -> Report:
-        """Return what was found so far."""
+        """Return the report of the records so far."""
         return Report(
             topic=self._topic,
             records=self._records,
             verified=self._verified,
-            refused=sum(places.records for places in self._refusals.values()),
+            refused=sum(offsets.records for offsets in self._refusals.values()),
             unsigned=self._unsigned.records,
             uncovered=self._uncovered,
             uncovered_names=dict(self._names),
             signers=tuple(_signer(*signer, seen) for signer, seen in self._signers.items()),
             refusals=tuple(
-                Refusal(reason=reason, records=places.records, partitions=dict(places), **claim._asdict())
-                for (reason, claim), places in self._refusals.items()
+                Refusal(reason=reason, records=offsets.records, partitions=dict(offsets), **claim._asdict())
+                for (reason, claim), offsets in self._refusals.items()
             ),
             unsigned_partitions=dict(self._unsigned),
             signers_left_out=self._left_out,
@@ -410,20 +412,20 @@ def verify_topic(
     timeout_s: float = 60.0,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Report:
-    """Verify the records that a topic holds now.
+    """Verify the records that a topic has now.
 
     Args:
-        conf: the settings of a client of confluent-kafka; ``isolation.level`` decides about open and aborted
-            transactions, as for any consumer.
+        conf: the settings of a client of confluent-kafka; ``isolation.level`` decides whether records of open
+            and aborted transactions are read, as for any consumer.
         topic: the topic.
-        chain: a chain with ``sign``, such as that of the topic's consumers.
+        chain: a chain with ``sign``, such as the chain of the topic's consumers.
         start: where to begin in each partition.
-        partition: this partition only, or None for all.
-        timeout_s: how long the cluster may give no answer.
-        on_progress: called after each batch with how far it is.
+        partition: verify only this partition; None verifies all.
+        timeout_s: how long the cluster may be without an answer, in seconds.
+        on_progress: called after each batch with how far the topic was read.
 
     Raises:
-        ConfigError: the chain does not sign this topic, or there is no such topic or partition.
+        ConfigError: the chain does not sign this topic, or the topic or partition does not exist.
         KeyringError: the keyring cannot be read.
         HeaderwareError: an interceptor cannot start, or the topic cannot be read to its end.
         confluent_kafka.KafkaException: the settings are wrong, or a partition cannot be read.
@@ -447,13 +449,13 @@ def verify_topic(
 
 
 def _hook(step: Step) -> Callable[[Record], Any] | None:
-    """Return a step's consuming hook for one record, or None if it has none."""
+    """Return a step's consuming hook for one record; None if the step has no such hook."""
     single, batch = step.hook("on_consume"), step.hook("on_consume_batch")
     return single_form(batch) if single is None and batch is not None else single
 
 
 def _claim(headers: Iterable[tuple[str, bytes | None]]) -> _Claim:
-    """Return who a record says has signed it, as far as that can be read."""
+    """Return the signer that a record claims; empty if the signature header cannot be read."""
     value = next((value for name, value in headers if name == SIGNATURE_HEADER), None)
     with suppress(WireFormatError):
         layout = decode_text(value, SIGNATURE_HEADER)
@@ -464,7 +466,7 @@ def _claim(headers: Iterable[tuple[str, bytes | None]]) -> _Claim:
 
 
 def _begins_a_message(headers: Headers) -> bool:
-    """Return whether it is a record of its own, or the first slice of a message."""
+    """Return whether the record is a complete message or the first slice of one."""
     value = headers.last(SLICE_HEADER)
     if value is None:
         return True
@@ -473,18 +475,18 @@ def _begins_a_message(headers: Headers) -> bool:
     return True
 
 
-def _signer(key_id: str, key_version: int, producer: bytes, seen: _Seen) -> Signer:
+def _signer(key_id: str, key_version: int, producer: bytes, seen: _SignerRecords) -> Signer:
     gaps = seen.sequences.gaps()
     return Signer(
         key_id=key_id,
         key_version=key_version,
         producer=producer.hex(),
-        records=seen.places.records,
+        records=seen.offsets.records,
         uncovered=seen.uncovered,
         first_sequence=seen.sequences.first or 0,
         last_sequence=seen.sequences.last,
         gaps=None if gaps is None else gaps[0],
         missing=None if gaps is None else gaps[1],
         repeated=seen.repeated,
-        partitions=dict(seen.places),
+        partitions=dict(seen.offsets),
     )

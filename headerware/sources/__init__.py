@@ -1,6 +1,6 @@
-"""The source framework: native objects in, Kafka records out, resumable (see docs/sources.md).
+"""The source framework: read objects of other systems, and produce Kafka records (docs/sources.md).
 
-Each name is loaded when it is first asked for.
+Each name is imported when it is first used.
 """
 
 from headerware.core.lazy import lazy

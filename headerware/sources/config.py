@@ -1,4 +1,4 @@
-"""The configuration of a source: what the framework does with it, whatever runs it."""
+"""The configuration of a source, which is the same for all runtimes."""
 
 from __future__ import annotations
 
@@ -28,47 +28,51 @@ _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say what is read, how, and where it goes.
+    """The options of a source: what to read, how, and which topic to write.
 
     Args:
-        name: the name under which the offsets are kept; a source of another name begins anew.
+        name: the name under which the offsets are stored; a source with another name begins at the start.
         source: the source: a :class:`Source`, or a table of ``type`` and its options.
-        extractor: what makes records of an object, in the same way; a source may bring its own.
-        topic: the topic. ``{topic}`` is the item's hint, ``{source}`` the word for the source, ``{name}``
-            stands for that option, and ``{...}`` for a named group of ``key_pattern``.
-        partition: the partition, in the same way, such as ``{partition}``; None leaves it to the item's hint,
-            and then to the partitioner.
-        key_pattern: a regular expression that the key's text must match as a whole; its named groups are
-            variables of ``topic`` and ``partition``. A key that does not match is an error of the object.
+        extractor: the extractor that makes records of an object: an :class:`Extractor`, or a table of
+            ``type`` and its options. Some sources have their own.
+        topic: the topic, as a template. ``{topic}`` stands for the item's hint, ``{source}`` for the source's
+            type, ``{name}`` for the option ``name``, and other variables for named groups of ``key_pattern``.
+        partition: the partition, as a number or a template such as ``{partition}``. None uses the item's
+            hint, or without a hint the partitioner.
+        key_pattern: a regular expression that must match the complete text of the key; its named groups are
+            variables for ``topic`` and ``partition``. A key that does not match is an error of the object.
         transformers: native transformers, in order.
         headers: whether records get ``hw.source``, ``hw.source.key``, ``hw.source.record`` and
             ``content-type``.
-        start_key: the first key, as text; None is the beginning.
-        ring_buffer: how many keys are remembered after they were read completely. A listing begins at the
-            oldest of them, so that keys above it are found though they come late. 0 lists everything.
-        rescan_interval_s: how often everything is listed, in seconds, for late keys below; 0 is never.
-        listing_pause_s: the longest pause between two listings that found nothing, in seconds.
+        start_key: the first key, as text; None begins with the first object.
+        ring_buffer: how many keys of completely read objects are remembered. A listing begins at the oldest
+            of these keys, so that later keys are found even if their objects come late. 0 lists everything.
+        rescan_interval_s: how often everything is listed, in seconds, to find late objects with earlier keys;
+            0 means never.
+        listing_pause_s: the longest pause between two listings that find no new object, in seconds.
         queue_records: how many records may wait for a poll.
         queue_bytes: how many bytes of records may wait for a poll, by the extractor's estimate.
-        poll_records: how many records a poll gives.
-        poll_bytes: how many bytes of records a poll gives; one larger record is given alone.
+        poll_records: how many records a poll returns at most.
+        poll_bytes: how many bytes of records a poll returns at most; a larger record is returned alone.
         poll_wait_s: how long a poll waits for a record, in seconds.
         tasks: how many tasks share the source.
-        distribution: how they share it: by a ``hash`` of the key, by the item's hint at a ``partition`` (by
-            hash where it has none), or ``all`` by the only task.
-        retry_deadline_s: for how long listing and opening are tried again, in seconds; 0 is never. Other
-            objects go on meanwhile, unless ``on_object_error`` is ``raise``.
-        retry_pause_s: the first pause between attempts, in seconds; each next one is twice as long.
+        distribution: how the tasks share the objects: by a ``hash`` of the key; by the item's hint of a
+            ``partition``, or by hash without a hint; or ``all``, for a single task.
+        retry_deadline_s: how long listing and opening are tried again, in seconds; 0 means never. Other
+            objects are read in the meantime, unless ``on_object_error`` is ``raise``.
+        retry_pause_s: the first pause between attempts, in seconds; each pause is twice as long as the last.
         retry_max_pause_s: the longest pause, in seconds.
-        on_record_error: what happens to a record that cannot be read: ``raise`` stops, ``skip`` logs it and
-            goes on, ``drop`` only counts it, ``dead_letter`` publishes its key and number.
-        on_object_error: what happens to an object that cannot be read, or that ends too early: ``raise``
-            stops, ``skip`` logs it and tries it again with a later listing, ``drop`` gives it up until it
-            changes, and ``dead_letter`` does so, too, and publishes its key and the number that is missing.
-        dead_letter_topic: where dead letters go; ``{topic}`` is that of the records.
+        on_record_error: how a record that cannot be read is treated: ``raise`` stops the source, ``skip``
+            logs and skips the record, ``drop`` only counts it, ``dead_letter`` publishes the object's key and
+            the record's number.
+        on_object_error: how an object that cannot be read or ends too early is treated: ``raise`` stops the
+            source, ``skip`` logs the error and tries the object again with a later listing, ``drop`` gives
+            the object up until it changes, and ``dead_letter`` gives it up too, and publishes the object's
+            key and the number of the missing record.
+        dead_letter_topic: the topic for dead letters; ``{topic}`` stands for the topic of the records.
 
     Raises:
-        ConfigError: an option that cannot work, or that the source decides itself.
+        ConfigError: an option cannot work, or the source sets the option itself.
     """
 
     name: str
@@ -99,20 +103,20 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], *, path: str = "", folder: str | None = None) -> Self:
-        """Make it of a table of a TOML file, or of a mapping like one.
+        """Return the configuration in a table of a TOML file, or in a similar mapping.
 
         Args:
-            table: the options; ``${env:NAME}`` is filled in.
+            table: the options; ``${env:NAME}`` is replaced.
             path: the table's path, for errors.
-            folder: that of relative paths; None is the working directory.
+            folder: the folder of relative paths; None means the working directory.
 
         Raises:
-            ConfigError: an option that there is not, or that cannot work.
+            ConfigError: an option is unknown, or cannot work.
         """
         if "interceptors" in table:
             raise ConfigError(
-                'this configures a chain, and no source; the chain of a source is in its table "kafka", '
-                'as in "headerware.config" = "chain.toml"',
+                "expected the configuration of a source, found a chain; name a chain's file in the table "
+                '"kafka" of the source: "headerware.config" = "chain.toml"',
                 path=f"{path}.interceptors" if path else "interceptors",
             )
         made = options_from(table, cls, what="source configuration", path=path, folder=folder)
@@ -122,23 +126,24 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return made
 
     def __post_init__(self) -> None:
-        """Apply what the source decides, and refuse what cannot work."""
+        """Apply the options that the source sets, and refuse options that cannot work."""
         if not _TOPIC.fullmatch(self.name):
-            raise ConfigError("expected a name of letters, digits, '.', '_' and '-'", path="name")
+            raise ConfigError("expected a name of only letters, digits, '.', '_' and '-'", path="name")
         if not isinstance(self.source, Source):
             raise ConfigError(
-                f"expected a Source, found {type(self.source).__name__}; files have a table with "
+                f"expected a Source, found {type(self.source).__name__}; a TOML file needs a table with "
                 'type = "..."',
                 path="source",
             )
         self._apply_fixed()
         if self.extractor is None:
-            raise ConfigError("this source gives no records by itself; name an extractor", path="extractor")
+            raise ConfigError("this source needs an extractor, found none; name one", path="extractor")
         force_setattr(self, "extractor", extractor_from(self.extractor))
         self._check_numbers()
         if self.distribution == "all" and self.tasks > 1:
             raise ConfigError(
-                "'all' gives every object to every task, and none may be read twice; use 'hash', or one task",
+                "'all' gives each object to all tasks, but no object may be read twice; use 'hash', or one "
+                "task",
                 path="distribution",
             )
         if self.start_key is not None:
@@ -151,38 +156,41 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return f"{type(self).__name__}(name={self.name!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show as little in rich's tracebacks."""
+        """Show only the name in rich's tracebacks too."""
         return [("name", self.name)]
 
     def first_key(self) -> Any:
         """Return the configured start key, or None.
 
         Raises:
-            ConfigError: the source has no key serde, or the text is not that of a key.
+            ConfigError: the source has no key serde, or the text is not a key.
         """
         if self.start_key is None:
             return None
         if self.source.keys is None:
-            raise ConfigError(f"{self.source.type!r} has no text of its keys", path="start_key")
+            raise ConfigError(
+                f"the source {self.source.type!r} cannot read keys from text; leave start_key out",
+                path="start_key",
+            )
         try:
             return self.source.keys.from_text(self.start_key)
         except SourceError as error:
             raise ConfigError(str(error), path="start_key") from error
 
     def opened_transformers(self) -> Transformers:
-        """Return the native transformers, not initialized as yet."""
+        """Return the native transformers, not initialized yet."""
         return Transformers(self.transformers, given=self.extractor.gives)
 
     def key_text(self, key: Any) -> str:
-        """Return a native key as text: by the source's key serde, or else as Python shows it."""
+        """Return a native key as text, by the source's key serde, or without one by ``str``."""
         return self.source.keys.to_text(key) if self.source.keys is not None else str(key)
 
     def route(self, context: ItemContext) -> tuple[str, int | None]:
         """Return the topic and the partition of an object's records.
 
         Raises:
-            SourceError: the key does not match the pattern, a variable has no value, or what comes out is
-                not the name of a topic or the number of a partition.
+            SourceError: the key does not match the pattern, a variable has no value, or the result is not the
+                name of a topic or the number of a partition.
         """
         values = {
             "name": self.name,
@@ -193,11 +201,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.key_pattern is not None:
             found = re.fullmatch(self.key_pattern, self.key_text(context.key))
             if found is None:
-                raise SourceError("its key as a whole does not match key_pattern")
+                raise SourceError("the object's complete key does not match key_pattern")
             values |= {group: text for group, text in found.groupdict().items() if text is not None}
         topic = _filled(self.topic, values, "topic")
         if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-            raise SourceError(f"the template topic gives {topic!r}, which cannot be the name of a topic")
+            raise SourceError(f"the template topic gives {topic!r}, expected the name of a topic")
         if self.partition is None:
             return topic, context.partition
         if isinstance(self.partition, int):
@@ -212,11 +220,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name, value in self.source.fixed.items():
             if name not in options:
                 raise ConfigError(
-                    f"{self.source.type!r} decides this, and it is no option of the framework", path=name
+                    f"the source {self.source.type!r} sets this, but it is not an option", path=name
                 )
             option, given = options[name], getattr(self, name)
             default = option.default if option.default_factory is NODEFAULT else option.default_factory()
-            if given not in (default, value):  # the value is there already in a changed copy
+            if given not in (default, value):  # a changed copy has the source's value already
                 raise _decided(self.source, name)
             force_setattr(self, name, value)
 
@@ -226,8 +234,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ConfigError(f"expected at least {least}, found {getattr(self, option)}", path=option)
         if self.poll_records > self.queue_records:
             raise ConfigError(
-                f"a poll of {self.poll_records} records needs a queue of as many, found "
-                f"queue_records = {self.queue_records}",
+                f"expected at most queue_records = {self.queue_records}, found {self.poll_records}",
                 path="poll_records",
             )
 
@@ -235,7 +242,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             groups = re.compile(self.key_pattern or "").groupindex
         except re.error as error:
-            raise ConfigError(f"is no regular expression: {error}", path="key_pattern") from None
+            raise ConfigError(f"expected a regular expression: {error}", path="key_pattern") from None
         if isinstance(self.partition, int) and self.partition < 0:
             raise ConfigError(f"expected a number from 0, found {self.partition}", path="partition")
         for option in ("topic", "partition"):
@@ -243,11 +250,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if not isinstance(template, str):
                 continue
             if not set("{}").isdisjoint(_VARIABLE.sub("", template)):
-                raise ConfigError("has a brace that opens or closes no variable", path=option)
+                raise ConfigError("expected braces only around variables, found another brace", path=option)
             for variable in _VARIABLE.findall(template):
                 if variable not in _VARIABLES and variable not in groups:
                     known = ", ".join([*_VARIABLES, *groups])
-                    raise ConfigError(f"there is no variable {{{variable}}}; known: {known}", path=option)
+                    raise ConfigError(f"unknown variable {{{variable}}}; known: {known}", path=option)
 
 
 _VARIABLES: Final = ("name", "source", "topic", "partition")
@@ -268,14 +275,16 @@ _LEAST: Final[Mapping[str, float]] = {
 
 
 def _decided(source: Source[Any], path: str) -> ConfigError:
-    return ConfigError(f"the source {source.type!r} decides this by itself; take it out", path=path)
+    return ConfigError(f"the source {source.type!r} sets this option itself; remove it", path=path)
 
 
 def _filled(template: str, values: Mapping[str, Any], option: str) -> str:
     def value_of(variable: re.Match[str]) -> str:
         value = values.get(variable[1])
         if value is None:
-            raise SourceError(f"the template {option} asks for {{{variable[1]}}}, which this object has not")
+            raise SourceError(
+                f"the template {option} needs {{{variable[1]}}}, which the object does not have"
+            )
         return str(value)
 
     return _VARIABLE.sub(value_of, template)

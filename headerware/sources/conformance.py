@@ -1,4 +1,4 @@
-r"""What every source and every extractor must do, as tests that their own tests inherit.
+r"""Tests that every source and every extractor must pass; the tests of a source or extractor inherit them.
 
     class TestSpool(SourceConformance):
         extractor = "lines"
@@ -10,8 +10,8 @@ r"""What every source and every extractor must do, as tests that their own tests
         extractor = Lines()
         sample, count = b"a\nb\n", 2
 
-pytest collects the methods of the subclass. What a source cannot show in a test, such as an object that
-vanishes, is skipped, with its reason, until the subclass implements it.
+pytest collects the methods of the subclass. A test that needs a change of the source, such as a removed
+object, is skipped, with a reason, until the subclass implements the change.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from headerware.sources.source import (
 )
 
 _AT_MOST: Final = 50
-"""How many objects and records are tried one by one."""
+"""How many objects and records a test tries one by one."""
 
 
 class SourceConformance:
-    """Test a source; a subclass makes it. It has three objects, or more, and two records in one of them."""
+    """Test a source that a subclass makes: with at least three objects, one of them with two records."""
 
     extractor: ClassVar[Any] = None
-    """The extractor to read the objects with; None if the source brings its own, or to skip those tests."""
+    """The extractor that reads the objects; None if the source has its own, or to skip tests."""
 
     def make_source(self) -> Source[Any]:
-        """Return the source's options; what it lists stays the same during a test."""
+        """Return the source's options; the listed objects must not change during a test."""
         raise NotImplementedError
 
     def add_late(self) -> None:
@@ -65,33 +65,37 @@ class SourceConformance:
         pytest.skip(f"this source's tests cannot remove {key!r}")
 
     def test_says_its_name(self) -> None:
-        """The word for it in configuration is text."""
+        """The type, the source's name in configuration, is text."""
         name = type(self.make_source()).type
         _require(bool(name) and type(name) is str, f"expected a type, found {name!r}")
 
     def test_lists_keys_that_are_hashable_and_ordered(self) -> None:
-        """Keys rise strictly, unless the source says that its order is not repeatable."""
+        """Keys rise strictly, unless the source sets ``repeats_order = False``."""
         source = self.make_source()
         keys = [item.context.key for item in self._listed(source)]
         _require(len(keys) >= 3, f"these tests need at least three objects, found {len(keys)}")
         _require(len(set(keys)) == len(keys), "a key was listed twice")
         for one, other in pairwise(keys):
-            _require((one < other) != (other < one), f"{one!r} and {other!r} are in no order")
+            _require(
+                (one < other) != (other < one), f"neither of {one!r} and {other!r} is less than the other"
+            )
         if source.repeats_order:
             _require(keys == sorted(keys), "the keys do not rise; set repeats_order = False")
 
     def test_repeats_its_listing(self) -> None:
-        """Two listings of the same client, and one of another, have the same keys, versions and lengths."""
+        """Two listings by one client and one by another client have the same keys, versions and lengths."""
         source = self.make_source()
         with _opened(source) as opened:
             listings = [[_shown(item) for item in _items(source, opened)] for _ in range(2)]
         listings.append([_shown(item) for item in self._listed(source)])
         if not source.repeats_order:
             listings = [sorted(listing, key=lambda shown: shown[0]) for listing in listings]
-        _require(listings[0] == listings[1] == listings[2], "two listings differ, and nothing has changed")
+        _require(
+            listings[0] == listings[1] == listings[2], "two listings differ, though no object has changed"
+        )
 
     def test_starts_at_each_key(self) -> None:
-        """A listing from a key on has that key if the source says so, and all that follow."""
+        """A listing from a key has all later keys, and the key itself if ``includes_start`` says so."""
         source = self.make_source()
         if not source.repeats_order:
             pytest.skip("this source's order is not repeatable")
@@ -100,10 +104,10 @@ class SourceConformance:
             for at, key in list(enumerate(keys))[:_AT_MOST]:
                 found = [item.context.key for item in _items(source, opened, key)]
                 expected = keys[at:] if source.includes_start else keys[at + 1 :]
-                _require(found == expected, f"a listing from {key!r} on is not the rest of the whole one")
+                _require(found == expected, f"a listing from {key!r} is not the rest of the complete listing")
 
     def test_is_listed_in_part(self) -> None:
-        """A listing that is given up halfway leaves the source usable, and the next one begins anew."""
+        """After a listing is abandoned halfway, the next listing begins at the start."""
         source = self.make_source()
         with _opened(source) as opened:
             first = iter(opened.items(None))
@@ -112,10 +116,10 @@ class SourceConformance:
             if close is not None:
                 close()
             again = next(iter(opened.items(None))).context.key
-        _require(not source.repeats_order or again == key, "the next listing did not begin anew")
+        _require(not source.repeats_order or again == key, "the next listing did not begin at the start")
 
     def test_brings_keys_to_text_and_back(self) -> None:
-        """The key serde is exact, and gives different keys different texts."""
+        """The key serde returns equal keys from their texts, and gives different keys different texts."""
         source = self.make_source()
         if source.keys is None:
             pytest.skip("this source has no key serde")
@@ -125,34 +129,45 @@ class SourceConformance:
         _require(len(set(texts)) == len(keys), "two keys have the same text")
         for key, text in zip(keys, texts, strict=True):
             back = source.keys.from_text(text)
-            _require(back == key and hash(back) == hash(key), f"{key!r} did not come back from its text")
+            _require(
+                back == key and hash(back) == hash(key),
+                f"from_text(to_text({key!r})) is not equal to the key",
+            )
 
     def test_names_objects_among_the_offsets(self) -> None:
-        """Partition maps are the same each time, differ between keys, and survive a store."""
+        """Partition maps are the same each time, differ between keys, and come back equal from a store."""
         source = self.make_source()
         keys = [item.context.key for item in self._listed(source)]
         found = [OffsetKey(source.partition(key)) for key in keys]
         again = [OffsetKey(source.partition(key)) for key in keys]
-        _require(found == again, "a key has another partition map the second time")
+        _require(found == again, "a key has a different partition map the second time")
         _require(len(set(found)) == len(keys), "two keys have the same partition map")
         for key, native in zip(found, keys, strict=True):
-            _require(OffsetKey.from_bytes(key.encoded) == key, "a partition map did not survive a store")
+            _require(
+                OffsetKey.from_bytes(key.encoded) == key, "a partition map came back changed from a store"
+            )
             changed = source.partition(native)
             changed["added by a test"] = 1
-            _require(OffsetKey(source.partition(native)) == key, "a partition map is shared, not copied")
+            _require(
+                OffsetKey(source.partition(native)) == key,
+                "partition() returns the same map twice, rather than a new one",
+            )
 
     def test_resumes_from_a_stored_offset(self) -> None:
-        """An offset from a store is taken as it is, or refused as None; it is the source's own choice."""
+        """``resumed()`` returns None, or an offset that skips no unread record."""
         source = self.make_source()
         entry = OffsetEntry.from_bytes(OffsetEntry(record_number=1).to_bytes())
         for item in self._listed(source)[:_AT_MOST]:
             found = source.resumed(item.context.key, entry)
             _require(found is None or isinstance(found, OffsetEntry), "expected an OffsetEntry or None")
             if found is not None:
-                _require(found.record_number <= entry.record_number, "it would pass over unread records")
+                _require(
+                    found.record_number <= entry.record_number,
+                    "resumed() would skip records that were not read",
+                )
 
     def test_opens_fresh_streams(self) -> None:
-        """Two streams of one object have the same bytes, and do not move each other."""
+        """Two streams of one object have the same bytes, and reading one does not move the other."""
         for item in self._listed(self.make_source())[:_AT_MOST]:
             try:
                 first = item.open_stream()
@@ -167,15 +182,15 @@ class SourceConformance:
                 _require(head + first.read() == whole, "two streams of one object differ")
 
     def test_estimates_lengths(self) -> None:
-        """A length is a number of bytes, or unknown."""
+        """A length is a number of bytes, or ``UNKNOWN_LENGTH``."""
         for item in self._listed(self.make_source()):
             _require(
                 type(item.length) is int and item.length >= UNKNOWN_LENGTH,
-                f"expected a length from 0, or {UNKNOWN_LENGTH}, found {item.length!r}",
+                f"expected a length of 0 or more, or {UNKNOWN_LENGTH}; found {item.length!r}",
             )
 
     def test_tells_contexts(self) -> None:
-        """What a listing tells has the types that it promises."""
+        """The fields of an item's context have the types that ``ItemContext`` declares."""
         for item in self._listed(self.make_source()):
             context = item.context
             for name in ("topic", "version", "content_type"):
@@ -186,24 +201,26 @@ class SourceConformance:
                 _require(value is None or type(value) is int, f"{name} is a {type(value).__name__}")
 
     def test_travels(self) -> None:
-        """Options and items can be pickled, as Spark does, and give the same records elsewhere."""
+        """Options and items can be pickled, as Spark does, and come back equal."""
         source = self.make_source()
         again = pickle.loads(pickle.dumps(source))  # noqa: S301 - our own bytes
         _require(again == source, "the options came back changed")
         items = self._listed(source)[:_AT_MOST]
         moved = pickle.loads(pickle.dumps(items))  # noqa: S301 - our own bytes
-        _require([_shown(item) for item in moved] == [_shown(item) for item in items], "an item has changed")
+        _require(
+            [_shown(item) for item in moved] == [_shown(item) for item in items], "an item came back changed"
+        )
 
     def test_is_opened_twice_and_closed_once(self) -> None:
-        """Two clients of one source do not share what one of them closes."""
+        """Closing one client of a source leaves another client of the source usable."""
         source = self.make_source()
         with _opened(source) as staying:
             with _opened(source) as going:
                 next(iter(going.items(None)))
-            _require(len(_items(source, staying)) >= 3, "closing one client has closed another")
+            _require(len(_items(source, staying)) >= 3, "closing one client closed another client too")
 
     def test_gives_the_same_records_again(self) -> None:
-        """Objects have the same records each time, from every record on."""
+        """An object has the same records each time, also if reading resumes after any record."""
         source = self.make_source()
         extractor = self._extractor(source)
         if not source.repeats_records:
@@ -213,10 +230,10 @@ class SourceConformance:
             records = list(extracted(extractor, Input(item)))
             most = max(most, len(records))
             _require_tails(extractor, records, lambda item=item: item)
-        _require(most >= 2, "these tests need an object with two records at least")
+        _require(most >= 2, "these tests need an object with at least two records")
 
     def test_lists_late_keys(self) -> None:
-        """An object that comes later is listed, though others stand behind it."""
+        """An object that is added between two others is listed."""
         source = self.make_source()
         with _opened(source) as opened:
             before = [item.context.key for item in _items(source, opened)]
@@ -224,10 +241,13 @@ class SourceConformance:
             after = [item.context.key for item in _items(source, opened)]
         late = set(after) - set(before)
         _require(len(late) == 1, f"expected one new key, found {len(late)}")
-        _require(before[0] < late.pop() < max(before), "the new key is the first or the last")
+        _require(
+            before[0] < late.pop() < max(before),
+            "the new key is the first or the last; add_late() must add one between others",
+        )
 
     def test_tells_of_a_change(self) -> None:
-        """A changed object has another version, and unchanged ones have the same."""
+        """A changed object gets another version, and unchanged objects keep their version."""
         source = self.make_source()
         before = {item.context.key: item.context.version for item in self._listed(source)}
         key = min(before)
@@ -236,10 +256,12 @@ class SourceConformance:
         if before[key] is None:
             pytest.skip("this source knows no versions")
         changed = [each for each in before if before[each] != after.get(each)]
-        _require(changed == [key], f"expected another version of {key!r} only, found those of {changed!r}")
+        _require(
+            changed == [key], f"expected a new version of {key!r} only, found new versions of {changed!r}"
+        )
 
     def test_tells_of_a_vanished_object(self) -> None:
-        """Opening what is gone is an error, and no empty stream; listing from it goes on behind it."""
+        """Opening a removed object raises an error, and a listing from its key has all later objects."""
         source = self.make_source()
         extractor = self._extractor(source)
         items = self._listed(source)
@@ -250,7 +272,7 @@ class SourceConformance:
             with _opened(source) as opened:
                 found = [item.context.key for item in _items(source, opened, items[1].context.key)]
             expected = [item.context.key for item in items[2:]]
-            _require(found == expected, "a listing from a key that is gone does not go on behind it")
+            _require(found == expected, "a listing from a removed key does not begin with the next key")
 
     def _listed(self, source: Source[Any]) -> list[NativeItem]:
         with _opened(source) as opened:
@@ -259,7 +281,7 @@ class SourceConformance:
     def _extractor(self, source: Source[Any]) -> Extractor:
         options = source.fixed.get("extractor", self.extractor)
         if options is None:
-            pytest.skip("no extractor is given for these tests")
+            pytest.skip("these tests have no extractor; set extractor in the subclass")
         return extractor_from(options)
 
 
@@ -269,15 +291,15 @@ class ExtractorConformance:
     extractor: ClassVar[Extractor]
     """The extractor."""
     sample: ClassVar[bytes]
-    """An object with at least two records, none of them bad."""
+    """The bytes of an object with at least two records, none of them bad."""
     count: ClassVar[int]
     """How many records the sample has."""
     empty: ClassVar[bytes | None] = b""
-    """An object without records; None if each object has some."""
+    """The bytes of an object without records; None if every object of the format has records."""
     damaged: ClassVar[bytes | None] = None
-    """An object that is cut off or damaged; None if no one could tell."""
+    """The bytes of a truncated or damaged object; None if the format cannot show damage."""
     bad: ClassVar[bytes | None] = None
-    """An object with a bad record, then a good one, both with ``SECRET`` in them; None if there are none."""
+    """The bytes of a bad, then a good record, both with ``SECRET`` in them; None if no record can be bad."""
 
     def test_gives_the_records(self) -> None:
         """Records are numbered from 1, and none is bad."""
@@ -287,62 +309,62 @@ class ExtractorConformance:
         _require(not bad, f"bad records: {bad}")
 
     def test_gives_values_of_its_type(self) -> None:
-        """Values are of the type that the extractor says."""
+        """Values have the type that the extractor declares as ``gives``."""
         gives = self.extractor.gives
         for _, record in self._records(self.sample):
             value = record.value if isinstance(record, Extracted) else None
             _require(not isinstance(gives, type) or isinstance(value, gives), f"a {type(value).__name__}")
 
     def test_resumes_behind_each_record(self) -> None:
-        """From every record on, the rest is the same; with the offset's properties, and without."""
+        """After every record the rest is the same, with the offset's properties and without them."""
         found = self._records(self.sample)
         for properties in (True, False):
             _require_tails(self.extractor, found, lambda: _Sample(self.sample), with_properties=properties)
 
     def test_gives_nothing_past_the_end(self) -> None:
-        """Resuming behind the last record gives nothing, and no error."""
+        """Resuming after the last record gives no record and no error."""
         found = list(extracted(self.extractor, Input(_Sample(self.sample), skip=self.count + 5)))
         _require(found == [], "there were records past the end")
 
     def test_takes_an_empty_object(self) -> None:
         """An object without records is no error."""
         if self.empty is None:
-            pytest.skip("each object of this format has records")
+            pytest.skip("every object of this format has records")
         _require(self._records(self.empty) == [], "an empty object has records")
 
     def test_reads_streams_that_give_little_at_a_time(self) -> None:
         """A stream that cannot seek and gives a few bytes at a time has the same records."""
         whole = _values(self._records(self.sample))
         trickled = _values(list(extracted(self.extractor, Input(_Sample(self.sample, trickle=3)))))
-        _require(trickled == whole, "the records depend on how the stream gives its bytes")
+        _require(trickled == whole, "the records depend on how many bytes the stream gives at a time")
 
     @pytest.mark.parametrize("tenth", [0, 3, 5, 9])
     def test_never_takes_an_error_for_the_end(self, tenth: int) -> None:
-        """An error of the stream is raised, wherever it comes."""
+        """An error of the stream is raised, at whatever byte it occurs."""
         item = _Sample(self.sample, fails_at=len(self.sample) * tenth // 10)
         with pytest.raises((OSError, ObjectError)):
             list(extracted(self.extractor, Input(item)))
 
     def test_tells_of_damage(self) -> None:
-        """An object that is cut off or damaged is an error of the object, which quotes nothing of it."""
+        """A truncated or damaged object raises ObjectError, and the message does not quote the object."""
         if self.damaged is None:
-            pytest.skip("nobody could tell that an object of this format is damaged")
+            pytest.skip("this format cannot show that an object is damaged")
         with pytest.raises(ObjectError) as raised:
             self._records(self.damaged)
         _require_hidden(raised.value)
 
     def test_goes_on_behind_a_bad_record(self) -> None:
-        """A bad record is one error, which quotes nothing, and the next record is there."""
+        """A bad record is one error, which does not quote the record, and the next record is read."""
         if self.bad is None:
             pytest.skip("an object of this format has no bad records")
         found = [record for _, record in self._records(self.bad)]
         errors = [record for record in found if isinstance(record, BadRecordError)]
         _require(len(errors) == 1, f"expected one bad record, found {len(errors)}")
-        _require(isinstance(found[-1], Extracted), "nothing comes behind the bad record")
+        _require(isinstance(found[-1], Extracted), "no record comes after the bad record")
         _require_hidden(errors[0])
 
     def test_covers_an_object_with_splits(self) -> None:
-        """The splits of an object have each of its records once, in order, whatever their size."""
+        """The splits of an object together have each record once, in order, for every size of splits."""
         whole = _values(self._records(self.sample))
         tried = 0
         for size in (1, 7, max(1, len(self.sample) // 3), len(self.sample) + 1):
@@ -356,21 +378,21 @@ class ExtractorConformance:
             pytest.skip("this extractor does not split")
 
     def test_closes_its_streams(self) -> None:
-        """Every stream is closed, also if the reader gives up or fails."""
+        """Every stream is closed, also after the reader stops early or fails."""
         item = _Sample(self.sample)
         list(extracted(self.extractor, Input(item)))
         _require(item.left_open == 0, "a stream is open after the last record")
         reading = extracted(self.extractor, Input(item))
         next(reading)
         reading.close()  # type: ignore[attr-defined]  # it is a generator
-        _require(item.left_open == 0, "a stream is open after a reader gave up")
+        _require(item.left_open == 0, "a stream is open after a reader stopped early")
         item = _Sample(self.sample, fails_at=len(self.sample) // 2)
         with pytest.raises((OSError, ObjectError)):
             list(extracted(self.extractor, Input(item)))
         _require(item.left_open == 0, "a stream is open after an error")
 
     def test_refuses_what_is_no_stream(self) -> None:
-        """An object without bytes is an error of its own."""
+        """An object without bytes raises NotAStreamError."""
         with pytest.raises(NotAStreamError):
             list(extracted(self.extractor, Input(NativeItem(ItemContext(key="row")))))
 
@@ -386,14 +408,14 @@ class ExtractorConformance:
 
 
 class _Sample(NativeItem):
-    """An object in memory, which counts its open streams, gives little at a time, or fails."""
+    """An object in memory that counts its open streams, gives a few bytes at a time, or fails."""
 
     def __init__(self, data: bytes, *, trickle: int = 0, fails_at: int | None = None) -> None:
         super().__init__(ItemContext(key="sample", version="1"), len(data))
         self._data = data
         self._trickle = trickle
         self._fails_at = fails_at
-        self._streams: list[_SampleStream] = []  # kept, so that none is closed for want of a reference
+        self._streams: list[_SampleStream] = []  # references, or garbage collection would close them
 
     @property
     def left_open(self) -> int:
@@ -434,7 +456,7 @@ class _SampleStream(io.RawIOBase):
         if self._fails_at is not None and self._at + size > self._fails_at:
             size = self._fails_at - self._at
             if size <= 0:
-                raise OSError("the connection is gone, as this test wants it")
+                raise OSError("the connection was lost, as this test intends")
         found = self._data[self._at : self._at + size]
         buffer[: len(found)] = found
         self._at += len(found)
@@ -455,7 +477,7 @@ def _opened(source: Source[Any]) -> Iterator[OpenSource[Any]]:
 
 
 def _items(source: Source[Any], opened: OpenSource[Any], start: Any = None) -> list[NativeItem]:
-    """List to the end, page by page, as the engine does."""
+    """Return the items of all pages, listed as the engine lists them."""
     found = list(opened.items(start))
     while source.repeats_order and found:
         last = max(item.context.key for item in found)
@@ -486,7 +508,7 @@ def _require_tails(
     *,
     with_properties: bool = True,
 ) -> None:
-    """Require that reading goes on behind each record as if it had never stopped."""
+    """Fail unless reading that resumes after a record gives the same records as reading without a stop."""
     for number, record in found[:_AT_MOST]:
         properties = getattr(record, "properties", None) if with_properties else None
         if properties is not None:
@@ -498,12 +520,12 @@ def _require_tails(
             properties = stored
         rest = list(extracted(extractor, Input(item(), skip=number, properties=properties)))
         expected = found[number:]
-        _require([at for at, _ in rest] == [at for at, _ in expected], f"wrong numbers behind {number}")
-        _require(_values(rest) == _values(expected), f"other records behind record {number}")
+        _require([at for at, _ in rest] == [at for at, _ in expected], f"wrong numbers after record {number}")
+        _require(_values(rest) == _values(expected), f"different records after record {number}")
 
 
 def _require_hidden(error: BaseException) -> None:
-    _require("SECRET" not in str(error), "the error quotes the record")
+    _require("SECRET" not in str(error), "the error quotes the object")
 
 
 def _require(held: bool, otherwise: str) -> None:  # noqa: FBT001 - a statement, as in assert

@@ -1,4 +1,4 @@
-"""The record of a source as it evolves, from extraction to what a producer takes."""
+"""The record of a source between extraction and the chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 SOURCE_HEADER: Final = "hw.source"
-"""The name of the source that a record was read from, and under which its offsets are kept."""
+"""The name of the source that a record was read from; its offsets are stored under this name."""
 KEY_HEADER: Final = "hw.source.key"
 """The native key as text, if the source has a key serde."""
 NUMBER_HEADER: Final = "hw.source.record"
@@ -24,20 +24,20 @@ NUMBER_HEADER: Final = "hw.source.record"
 
 
 class EvolvingRecord(msgspec.Struct, frozen=True):
-    """One record of an object, before it is Kafka's.
+    """One record of an object, before it becomes a record for the chain.
 
     Args:
-        native_key: the key of the object; it stays as it is.
-        record_number: the number in the object; it stays as it is.
+        native_key: the key of the object, which must not be changed.
+        record_number: the record's number in the object, which must not be changed.
         topic: the topic.
         partition: the partition, or None to let the partitioner choose.
         key: the record's key.
-        key_schema: its schema, or None.
+        key_schema: the schema of the key, or None.
         value: the value.
-        value_schema: its schema, or None.
+        value_schema: the schema of the value, or None.
         headers: the headers.
         timestamp_ms: milliseconds since the epoch, or None for the time of sending.
-        properties: the offset's own, which are kept when the record is stored.
+        properties: the properties of the offset, which are stored when the record is stored.
     """
 
     native_key: Any
@@ -57,6 +57,6 @@ class EvolvingRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     def to_record(self) -> Record:
-        """Return the record that a chain takes: values with a schema are beside it, or are a Struct."""
+        """Return the record for the chain, with the key and the value joined with their schemas."""
         value, key = joined(self.value_schema, self.value), joined(self.key_schema, self.key)
         return Record(self.topic, value, key, self.headers, self.partition, self.timestamp_ms)

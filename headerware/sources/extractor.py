@@ -1,4 +1,4 @@
-"""Extractors: they make records of one object.
+"""Extractors: read the records of one object.
 
     class Lines(Extractor, frozen=True, kw_only=True):
         type = "lines"
@@ -7,16 +7,16 @@
             for line in given.open_stream():
                 yield Extracted(line, size_bytes=len(line))
 
-An extractor yields, one for each record number, from the record on at which it begins:
+An extractor yields one result for each record number, from the record at which it begins:
 
     Extracted          a record
-    BadRecordError     a record that cannot be read; the next one can
-    a list of these    records that were read together, such as those of a block; fewer calls for each
-    (raises)           an error of the object: nothing behind it can be read
+    BadRecordError     a record that cannot be read; later records can be read
+    a list of these    records that were read together, such as a block, which needs fewer calls
+    (raises)           an error of the object: later records cannot be read
 
-A bad record is yielded and not raised, because a generator that has raised is over: so the records behind it
-can still be read, and no error passes for the end of the object. It streams: whatever the size of the object,
-it holds a record or a block of them.
+A bad record is yielded, not raised, because a generator ends when it raises. Later records can therefore
+still be read, and an error is never taken for the end of the object. Extractors stream: for any size of
+object, they hold only one record or one block of records in memory.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ _BUILT_IN: Final = {
 
 
 class Extracted(msgspec.Struct, frozen=True, gc=False):
-    """One record, as an extractor reads it; nothing of it is changed later.
+    """One record as an extractor reads it; the record is never changed.
 
     Args:
-        value: the value: bytes, a plain Python value, or one that fits the schema.
-        schema: the value's schema; None if it has none. A Struct of Connect's brings its own.
-        key: the record's key; None if there is none.
+        value: the value: bytes, a plain Python value, or a value that fits the schema.
+        schema: the value's schema; None if it has none. A Connect Struct has its own.
+        key: the record's key, or None.
         key_schema: the key's schema.
-        timestamp_ms: its time in milliseconds since the epoch; None is the item's, or else that of sending.
-        headers: headers of its own.
-        properties: where it ends in the object, such as ``{"byte": 1024}``: whatever helps to begin behind it
-            later. It is kept with the offset, so that it should be small.
-        size_bytes: its approximate size in memory, for the limits of the queue; 0 if that is not known.
+        timestamp_ms: the timestamp in milliseconds since the epoch; None means the item's timestamp, or
+            without one the time of sending.
+        headers: the headers of this record.
+        properties: the position after the record, such as ``{"byte": 1024}``, or other facts that help to
+            resume there. They are stored with the offset, so they should be small.
+        size_bytes: the approximate size in memory, for the limits of the queue; 0 if it is not known.
     """
 
     value: Any
@@ -78,17 +79,17 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
 
 
 Found = Extracted | BadRecordError
-"""One record of an object, or why it cannot be read."""
+"""One record of an object, or the error if it cannot be read."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A part of an object that can be read by itself; where Spark reads, it is pickled.
+    """A part of an object that can be read independently; for Spark it is pickled.
 
     Args:
-        begin: the first unit of the part: a byte, a row group, whatever the extractor counts.
-        end: the first unit behind it.
-        first_record: the number of its first record, or None if that is not known without reading. Then a
-            record's number is that within the split.
+        begin: the first unit of the part; the extractor defines the unit, such as a byte or a row group.
+        end: the first unit after the part.
+        first_record: the number of the part's first record. None if it is not known without reading; records
+            are then numbered within the part.
     """
 
     begin: int
@@ -97,14 +98,14 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Input:
-    """One object while it is read. It closes all streams that were opened through it.
+    """One object while it is read. Closing it closes all streams that were opened through it.
 
     Args:
         item: the object.
-        skip: how many records at the beginning are known. An extractor may yield them, and they are passed
-            over; or it begins behind them, and says so by :attr:`skipped`.
-        properties: those of the offset behind the record ``skip``; empty at the beginning.
-        split: the part to read; None is the whole object.
+        skip: how many records at the beginning are stored already. An extractor may yield these records,
+            which are then skipped, or begin after them and set :attr:`skipped`.
+        properties: the offset's properties after record number ``skip``; empty at the beginning.
+        split: the part to read; None reads the complete object.
     """
 
     def __init__(
@@ -120,46 +121,46 @@ class Input:
         self.properties: Final[Mapping[str, Any]] = {} if properties is None else properties
         self.split: Final = split
         self.skipped: int = 0
-        """How many records the extractor has passed over by itself, ``skip`` at most. It sets this before it
-        yields its first record, if it can begin there cheaply, by seeking for instance."""
+        """How many records the extractor has skipped itself, at most ``skip``. An extractor sets this before
+        it yields its first record, if it can begin later at low cost, for example by seeking."""
         self._stream: BinaryIO | None = None
         self._open = ExitStack()
 
     def open_stream(self) -> BinaryIO:
-        """Return a fresh stream of the object's bytes, which is closed with this.
+        """Return a new stream of the object's bytes, which :meth:`close` closes.
 
         Raises:
             NotAStreamError: the object has no bytes to read.
-            OSError: it cannot be read now.
-            ObjectError: it cannot be read.
+            OSError: the object cannot be read now.
+            ObjectError: the object cannot be read.
         """
         self._stream = stream = self._open.enter_context(self.item.open_stream())
         return stream
 
     @property
     def position(self) -> int:
-        """Where the latest stream is, in bytes; 0 if it does not tell."""
+        """The position of the latest stream, in bytes; 0 if it is not known."""
         try:
             return 0 if self._stream is None else self._stream.tell()
         except (AttributeError, OSError, ValueError):
             return 0
 
     def open_seekable(self) -> BinaryIO:
-        """Return a fresh stream that can seek; one that cannot is copied to a temporary file first.
+        """Return a new stream that can seek; a stream that cannot is first copied with :meth:`spooled`.
 
         Raises:
-            OSError: as for :meth:`open_stream`, or there is no room for the copy.
+            OSError: as for :meth:`open_stream`, or there is no space for the copy.
         """
         stream = self.open_stream()
         return stream if stream.seekable() else self.spooled(stream)
 
     def spooled(self, stream: BinaryIO) -> BinaryIO:
-        """Return a copy of a stream that can seek: in memory, or in a temporary file if it is large.
+        """Return a seekable copy of a stream: in memory, or in a temporary file if it is large.
 
         Raises:
-            OSError: the stream cannot be read now, or there is no room for the copy.
+            OSError: the stream cannot be read now, or there is no space for the copy.
         """
-        copy = SpooledTemporaryFile(_SPOOLED_IN_MEMORY)  # noqa: SIM115 - closed with the others
+        copy = SpooledTemporaryFile(_SPOOLED_IN_MEMORY)  # noqa: SIM115 - close() closes it
         self._open.callback(copy.close)
         try:
             shutil.copyfileobj(stream, copy)
@@ -167,17 +168,17 @@ class Input:
             if error.errno not in _NO_ROOM:
                 raise
             raise SourceUnavailableError(
-                f"there is no room for a copy of it in {gettempdir()}", after_s=0
+                f"there is no space for a copy of the object in {gettempdir()}", after_s=0
             ) from error
         copy.seek(0)
         return cast("BinaryIO", copy)
 
     def closing(self, stream: BinaryIO) -> BinaryIO:
-        """Return a stream that was made of another one, such as a decompressor; it is closed with this."""
+        """Register a stream that was made of another one, such as a decompressor, to be closed too."""
         return self._open.enter_context(stream)
 
     def close(self) -> None:
-        """Close all streams, the latest first, all of them even if one cannot be closed."""
+        """Close all streams, the latest first, even if closing one of them fails."""
         self._open.close()
 
     def __enter__(self) -> Self:
@@ -188,40 +189,40 @@ class Input:
 
 
 class Extractor(TypedOptions, frozen=True, kw_only=True):
-    """Hold the options of an extractor, and read objects; it has no other state.
+    """The options of an extractor, and the method that reads objects; an extractor has no other state.
 
-    A subclass adds its options as fields. Its entry point stands in the group ``headerware.extractors``.
+    A subclass adds its options as fields, and has an entry point in the group ``headerware.extractors``.
 
     Args:
-        max_record_bytes: the largest record, in bytes as read; a larger one is a bad record if the extractor
-            can find the next one, or else an error of the object.
+        max_record_bytes: the largest record, in bytes as read. A larger record is a bad record if the
+            extractor can find the next one, else an error of the object.
     """
 
     gives: ClassVar[Any] = object
-    """The type of the values that it yields, for the checks of transformers; ``object`` is any."""
+    """The type of the yielded values, for the checks of transformers; ``object`` means any type."""
     content_type: ClassVar[str | None] = None
     """The media type of the values, if they are bytes."""
 
     max_record_bytes: int = 16 << 20
 
     def extract(self, given: Input) -> Iterator[Found | list[Found]]:
-        """Yield the records of an object or of a split, in an order that is the same each time.
+        """Yield the records of an object or a split, in the same order each time.
 
-        The iterator is closed on every path, and what was opened through ``given`` is closed then, too.
+        The caller always closes the iterator, and all streams that were opened through ``given``.
 
         Raises:
-            OSError: the object cannot be read now; this is tried again behind the last record.
-            ObjectError: it is cut off or damaged.
+            OSError: the object cannot be read now; the engine tries again after the last record.
+            ObjectError: the object is truncated or damaged.
         """
         raise NotImplementedError
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:  # noqa: ARG002 - for subclasses
-        """Return parts of about a size that cover the object once; none if it cannot be split."""
+        """Return parts of about a size that cover the object once; return none if it cannot be split."""
         return ()
 
 
 class _ExtractorCatalogue(Catalogue[Extractor]):
-    """Find extractors whatever the case of the word."""
+    """Find extractors without regard to the case of the word."""
 
     def find(self, word: str, *, path: str = "") -> Any:
         found = super().find(word, path=path)
@@ -234,34 +235,33 @@ class _ExtractorCatalogue(Catalogue[Extractor]):
 extractor_type: Final[Catalogue[Extractor]] = _ExtractorCatalogue(
     "extractor type", Extractor, _BUILT_IN, "headerware.extractors"
 )
-"""The extractors by word, whatever its case; others come from the group ``headerware.extractors``."""
+"""The extractors by word, in any case; plug-ins are in the group ``headerware.extractors``."""
 
 
 def extractor_from(options: Any, *, path: str = "extractor") -> Extractor:
     """Return the extractor that an option names.
 
     Args:
-        options: an :class:`Extractor`; or, as configuration has it, the word for one or a table of ``type``
-            and its options.
+        options: an :class:`Extractor`, the word for one, or a table of ``type`` and its options.
         path: the option's path, for errors.
 
     Raises:
-        ConfigError: an option that cannot work, or no such extractor.
+        ConfigError: the extractor is unknown, or an option cannot work.
     """
     found = from_option(options, extractor_type, path=path)
     if not isinstance(found, Extractor):
         raise ConfigError(f"expected an Extractor, found {type(found).__name__}", path=path)
     if type(found).extract is Extractor.extract:
-        raise ConfigError(f"{type(found).__name__} has no extract(given)", path=path)
+        raise ConfigError(f"{type(found).__name__} needs a method extract(given)", path=path)
     require_arguments(found, {"extract": ("given",), "splits": ("given", "size_bytes")}, path=path)
     return found
 
 
 def extracted(extractor: Extractor, given: Input) -> Iterator[tuple[int, Found]]:
-    """Yield the records behind those that are known, each with its number; close everything in the end.
+    """Yield the records after the skipped ones, each with its number; close all streams at the end.
 
     Raises:
-        SourceError: the extractor says that it has passed over more than it may, or yields something else.
+        SourceError: the extractor has skipped too many records, or yields another type.
     """
     with closing(extracted_runs(extractor, given)) as runs:
         for first, run in runs:
@@ -269,13 +269,13 @@ def extracted(extractor: Extractor, given: Input) -> Iterator[tuple[int, Found]]
 
 
 def extracted_runs(extractor: Extractor, given: Input) -> Generator[tuple[int, Sequence[Found]], None, None]:
-    """Yield runs of the records behind those that are known, each with the number of its first one.
+    """Yield runs of consecutive records after the skipped ones, each with the number of its first record.
 
-    The one way in which an extractor is called: by the engine, by Spark and by the conformance suite. It
-    closes everything in the end.
+    The engine, Spark and the conformance suite all call extractors through this function. It closes all
+    streams at the end.
 
     Raises:
-        SourceError: the extractor says that it has passed over more than it may, or yields something else.
+        SourceError: the extractor has skipped too many records, or yields another type.
     """
     first = 1 if given.split is None or given.split.first_record is None else given.split.first_record
     with given:
@@ -287,8 +287,8 @@ def extracted_runs(extractor: Extractor, given: Input) -> Generator[tuple[int, S
                 if following is None:
                     if not 0 <= given.skipped <= given.skip:
                         raise SourceError(
-                            f"{extractor.type}: it passed over {given.skipped} records, and {given.skip} are "
-                            "known"
+                            f"{extractor.type}: expected at most {given.skip} skipped records, found "
+                            f"{given.skipped}"
                         )
                     following = first + given.skipped
                 following += len(run)

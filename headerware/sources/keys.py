@@ -11,7 +11,7 @@ _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 
 
 class NativeKey(Protocol):
-    """What every native key can do: be found in a set, and be compared with other keys of its source."""
+    """The interface of native keys: hashable, and comparable with the other keys of the source."""
 
     def __hash__(self) -> int: ...
 
@@ -23,7 +23,7 @@ Key = TypeVar("Key")
 
 @runtime_checkable
 class KeySerde(Protocol[Key]):
-    """Bring a source's keys to text and back, exactly: ``from_text(to_text(key)) == key``."""
+    """Convert a source's keys to text and back, exactly: ``from_text(to_text(key)) == key``."""
 
     def to_text(self, key: Key) -> str:
         """Return the text of a key; different keys have different texts."""
@@ -33,7 +33,7 @@ class KeySerde(Protocol[Key]):
         """Return the key of a text.
 
         Raises:
-            SourceError: it is not the text of any key.
+            SourceError: the text is not the text of a key.
         """
         ...
 
@@ -58,7 +58,7 @@ class IntegerKeys:
         return str(key)
 
     def from_text(self, text: str) -> int:
-        """Return the number that decimal digits stand for."""
+        """Return the integer written in decimal digits."""
         if _INTEGER.fullmatch(text) is None:
             raise SourceError(f"expected a key in decimal digits, found {text!r}")
         return int(text)

@@ -1,13 +1,13 @@
-"""Offsets: how far an object was read, in properties that a store keeps.
+"""Offsets: how far objects were read, and the interface of stores of offsets.
 
-    key      the partition map, such as {"key": "2026/11/orders.jsonl"}: names the object
-    entry    record_number   the last record that is stored in Kafka; the first one is 1, and 0 is none
+    key      the partition map, such as {"key": "2026/11/orders.jsonl"}, which identifies the object
+    entry    record_number   the last record that is stored in Kafka; the first is 1, and 0 means none
              complete        whether the object was read to its end
-             version         the version of the object that was read, None if its source knows no versions
-             properties      a source's or extractor's own, such as the position in bytes
+             version         the version of the object that was read, None if its source has no versions
+             properties      of the source or the extractor, such as the position in bytes
 
-Values in keys and properties are text, bytes, integers of 64 bits, finite floats (not in keys), and lists
-and maps of these, with text as names. They come out of every store as they went in.
+Values in keys and properties are text, bytes, integers of 64 bits, finite floats (not in keys), and lists and
+maps of these, with text as names. All stores return them unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class OffsetKey:
-    """The name of an object among the offsets: equal to another by its partition map alone.
+    """The key of an object's offset; two keys are equal if their partition maps are.
 
     Args:
         partition: the partition map; text, bytes, integers, and lists and maps of these.
@@ -43,22 +43,22 @@ class OffsetKey:
 
     def __init__(self, partition: Mapping[str, Any]) -> None:
         if not partition:
-            raise SourceError("the partition map of an offset is empty; it must name the object")
+            raise SourceError("expected a partition map that identifies the object, found an empty one")
         self._encoded: Final[bytes] = _encode(checked_properties(partition, floats=False))
         self._hash: Final = hash(self._encoded)
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> Self:
-        """Return the key that :attr:`encoded` was made of.
+        """Return the key that has these :attr:`encoded` bytes.
 
         Raises:
-            SourceError: the bytes are not those of a key.
+            SourceError: the bytes are not an encoded key.
         """
         return cls(_decoded(encoded))
 
     @property
     def encoded(self) -> bytes:
-        """The map as bytes (MessagePack, names in order): the same for equal maps, in every process."""
+        """The map as bytes (MessagePack, names in order), which are equal for equal maps in all processes."""
         return self._encoded
 
     @property
@@ -71,7 +71,7 @@ class OffsetKey:
         return isinstance(other, OffsetKey) and self._encoded == other._encoded
 
     def __hash__(self) -> int:
-        """Return a hash of the partition map; another one in each process."""
+        """Return a hash of the partition map, which differs between processes."""
         return self._hash
 
     def __repr__(self) -> str:
@@ -80,16 +80,16 @@ class OffsetKey:
 
 
 class OffsetEntry:
-    """How far an object was read; it never changes.
+    """How far an object was read; immutable.
 
     Args:
         record_number: the number of the last record that is stored in Kafka; 0 if none is.
         complete: whether the object was read to its end.
-        version: the version of the object that was read; None if the source knows no versions.
-        properties: the source's and the extractor's own.
+        version: the version of the object that was read; None if the source has no versions.
+        properties: the properties of the source and the extractor.
 
     Raises:
-        SourceError: a property is of a type that no store keeps, or the number is negative.
+        SourceError: a property has a type that stores do not support, or the number is negative.
     """
 
     __slots__ = ("_complete", "_properties", "_record_number", "_version")
@@ -121,19 +121,19 @@ class OffsetEntry:
 
     @property
     def version(self) -> str | None:
-        """The version of the object that was read; None if the source knows no versions."""
+        """The version of the object that was read; None if the source has no versions."""
         return self._version
 
     @property
     def properties(self) -> dict[str, Any]:
-        """A copy of the source's and the extractor's own properties."""
+        """A copy of the properties of the source and the extractor."""
         return deepcopy(self._properties)
 
     def get(self, name: str) -> Any:
-        """Return a copy of one of the entry's own properties.
+        """Return a copy of one property.
 
         Raises:
-            SourceError: there is none of this name, or the name is no text.
+            SourceError: there is no property with this name, or the name is not text.
         """
         if not isinstance(name, str):
             raise SourceError(f"expected the name of a property as text, found {type(name).__name__}")
@@ -161,11 +161,11 @@ class OffsetEntry:
         }
 
     def __eq__(self, other: object) -> bool:
-        """Return whether all of it is equal."""
+        """Return whether all fields are equal."""
         return isinstance(other, OffsetEntry) and self._arguments() == other._arguments()
 
     def __hash__(self) -> int:
-        """Return a hash of how far it is; properties may hold lists and maps."""
+        """Return a hash without the properties, which may contain lists and maps."""
         return hash((self._record_number, self._complete, self._version))
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class OffsetEntry:
         return f"OffsetEntry({', '.join(f'{name}={value!r}' for name, value in self._arguments().items())})"
 
     def to_bytes(self) -> bytes:
-        """Return the entry as a store keeps it (MessagePack)."""
+        """Return the entry as bytes for a store (MessagePack)."""
         stored: dict[str, Any] = {"n": self._record_number, "p": self._properties}
         if self._complete:
             stored["c"] = 1
@@ -183,31 +183,31 @@ class OffsetEntry:
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> Self:
-        """Return the entry that a store kept.
+        """Return the entry in bytes from a store.
 
         Raises:
-            SourceError: the bytes are not those of an entry; the text names what is missing.
+            SourceError: the bytes are not an entry; the message names the missing field.
         """
         stored = _decoded(encoded)
         for name, meaning in (("n", "record number"), ("p", "properties")):
             if name not in stored:
-                raise SourceError(f"a stored offset has no {name!r}, its {meaning}")
+                raise SourceError(f"expected {name!r} ({meaning}) in a stored offset, found none")
         number, version, properties = stored["n"], stored.get("v"), stored["p"]
         if type(number) is not int or not isinstance(version, str | None) or not isinstance(properties, dict):
-            raise SourceError("a stored offset has a value of another type than it was written with")
+            raise SourceError("a stored offset has a value of an unexpected type")
         return cls(
             record_number=number, complete=stored.get("c") == 1, version=version, properties=properties
         )
 
 
 class Offsets(Protocol):
-    """Keep offsets: a store. It may be called by several threads at once.
+    """A store of offsets. Several threads may call it at once.
 
-    One task at a time writes an object's offset. What :meth:`put` has returned from is there after a crash.
+    Only one task at a time writes an object's offset. When :meth:`put` returns, the entries survive a crash.
     """
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """Return the entry of an object, or None if there is none.
+        """Return the entry of an object; None if there is none.
 
         Raises:
             SourceError: the store cannot be read.
@@ -215,10 +215,10 @@ class Offsets(Protocol):
         ...
 
     def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
-        """Keep entries, all or none of them; None removes one.
+        """Store all entries or none; None removes an entry.
 
         Raises:
-            SourceError: they could not be kept, or another process writes here, too.
+            SourceError: the entries could not be stored, or another process writes to the store too.
         """
         ...
 
@@ -232,7 +232,7 @@ class Offsets(Protocol):
 
 
 class MemoryOffsets:
-    """Offsets that are lost when the process ends, for tests and for looking ahead."""
+    """Offsets that are lost when the process ends, for tests and previews."""
 
     def __init__(self) -> None:
         self._entries: dict[OffsetKey, bytes] = {}
@@ -243,7 +243,7 @@ class MemoryOffsets:
         return None if found is None else OffsetEntry.from_bytes(found)
 
     def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
-        """Keep entries; None removes one."""
+        """Store entries; None removes an entry."""
         for key, entry in entries.items():
             if entry is None:
                 self._entries.pop(key, None)
@@ -255,7 +255,7 @@ class MemoryOffsets:
         return [(key, OffsetEntry.from_bytes(entry)) for key, entry in list(self._entries.items())]
 
     def close(self) -> None:
-        """Do nothing; what was kept stays."""
+        """Do nothing; the entries stay."""
 
 
 def checked_properties(properties: Mapping[str, Any], *, floats: bool = True) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def checked_properties(properties: Mapping[str, Any], *, floats: bool = True) ->
         floats: whether floats are allowed.
 
     Raises:
-        SourceError: there is something else in them; the text says where, and of which type.
+        SourceError: a property has another type; the message tells where, and which type.
     """
     return {name: _checked(value, name, floats=floats) for name, value in _named(properties, "properties")}
 
@@ -283,25 +283,22 @@ def _checked(value: Any, path: str, *, floats: bool) -> Any:
         return value
     if kind is float:
         if not floats or not math.isfinite(value):
-            raise SourceError(
-                f"{path}: {'expected a finite number' if floats else 'a float cannot name an object'}"
-            )
+            expected = "a finite number, found another" if floats else "no float in a key, found one"
+            raise SourceError(f"{path}: expected {expected}")
         return value
     if isinstance(value, list | tuple):
         return [_checked(item, f"{path}[{index}]", floats=floats) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
         return {name: _checked(item, f"{path}.{name}", floats=floats) for name, item in _named(value, path)}
-    raise SourceError(
-        f"{path}: expected text, bytes, a number, a list or a map, found {kind.__name__}; no store keeps that"
-    )
+    raise SourceError(f"{path}: expected text, bytes, a number, a list or a map, found {kind.__name__}")
 
 
 def _text(text: str, path: str) -> str:
-    """Return text that can be written: names of files may hold bytes that are no UTF-8."""
+    """Return text if it can be encoded; names of files may contain bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise SourceError(f"{path}: expected text, found some that is no UTF-8; bytes can be kept") from None
+        raise SourceError(f"{path}: expected text in UTF-8, found other bytes; use bytes for them") from None
     return text
 
 
@@ -316,4 +313,4 @@ def _decoded(encoded: bytes) -> dict[str, Any]:
     try:
         return _decode(encoded)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise SourceError("these bytes are not an offset that was written here") from None
+        raise SourceError("expected a stored offset, found other bytes") from None

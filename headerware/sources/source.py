@@ -1,4 +1,4 @@
-"""Native sources: what somebody writes who wants a system's objects in Kafka.
+"""Native sources: the interface for reading a system's objects into Kafka.
 
     class Spool(Source, frozen=True, kw_only=True):
         type = "spool"
@@ -10,8 +10,8 @@
                 if start is None or name >= start:
                     yield SpoolFile(ItemContext(key=name), ...)
 
-A source lists its objects, and an item opens one. Everything else (queueing, retries, extraction, resuming,
-headers, statistics, closing) is the framework's.
+A source lists its objects as items, and an item opens its object. The framework does everything else:
+queueing, retries, extraction, resuming, headers, statistics, closing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headerware.sources.offsets import OffsetEntry
 
 UNKNOWN_LENGTH: Final = -1
-"""The length of an item whose size nobody knows."""
+"""The length of an item of unknown size."""
 _READY: Final = "headerware.sources.ready"
 _BUILT_IN: Final = {
     "files": f"{_READY}.files:Files",
@@ -47,18 +47,18 @@ _Errors = tuple[type[Exception], ...]
 
 
 class ItemContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing tells of an object, before it is opened.
+    """The facts that a listing gives of an object, before the object is opened.
 
     Args:
-        key: the native key: immutable, hashable, and ordered among the keys of its source.
-        topic: a hint at the topic of its records, for the template ``{topic}``; or None.
-        partition: a hint at the partition, for the template ``{partition}``; or None.
-        version: changes when the object does, such as an etag, or size and time; None if that is not known,
-            so that a complete object is never read again.
-        timestamp_ms: the time of its records if they have none, in milliseconds since the epoch; or None.
-        content_type: the media type of its records, such as ``application/json``; or None.
-        grows: whether more may be written at its end while it is read. The extractor then leaves an
-            unfinished last record for later, rather than refuse it.
+        key: the native key: immutable, hashable, and ordered among the keys of the source.
+        topic: the value of ``{topic}`` in templates; or None.
+        partition: the value of ``{partition}`` in templates; or None.
+        version: a text that changes when the object changes, such as an etag, or size and time; None if
+            unknown: an object that was read completely is then never read again.
+        timestamp_ms: the time of records without a timestamp, in milliseconds since the epoch; or None.
+        content_type: the media type of the records, such as ``application/json``; or None.
+        grows: whether another program may append to the object while it is read. The extractor then leaves
+            an unfinished last record for later, rather than refuse it.
     """
 
     key: Any
@@ -73,12 +73,12 @@ class ItemContext(msgspec.Struct, frozen=True, kw_only=True):
 class NativeItem:
     """One object of a source; a subclass opens it.
 
-    It holds what a listing told, and nothing that must be closed: most items are never opened. Where Spark
-    reads, it is pickled.
+    An item has the facts from the listing, and no resource that must be closed, because most items are never
+    opened. Spark pickles items.
 
     Args:
-        context: its key, and what else the listing told.
-        length: the estimated length in bytes, or :data:`UNKNOWN_LENGTH`; nothing is ever allocated from it.
+        context: the key and the other facts from the listing.
+        length: the estimated length in bytes, or :data:`UNKNOWN_LENGTH`; no memory is allocated by it.
     """
 
     def __init__(self, context: ItemContext, length: int = UNKNOWN_LENGTH) -> None:
@@ -88,44 +88,48 @@ class NativeItem:
     def open_stream(self) -> BinaryIO:
         """Return a fresh stream of the object's bytes; the framework closes it.
 
-        A stream that can seek is sought in, and one that cannot is read past.
+        To skip bytes, the framework seeks if the stream can seek, and else reads them.
 
         Raises:
             NotAStreamError: the object has no bytes to read.
-            OSError: it cannot be read now; this is tried again, to a deadline, but FileNotFoundError is not.
-            ObjectError: it cannot be read, such as one that has vanished; this is not tried again.
+            OSError: the object cannot be read now; the framework tries again until a deadline, except after a
+                FileNotFoundError.
+            ObjectError: the object cannot be read, because it was removed, for instance; the framework does
+                not try again.
         """
-        raise NotAStreamError(f"a {type(self).__name__} has no bytes; it needs an extractor of its own")
+        raise NotAStreamError(
+            f"a {type(self).__name__} is not a stream of bytes; it needs an extractor of its own"
+        )
 
     def extends(self, version: str) -> bool:  # noqa: ARG002 - for subclasses
-        """Return whether the object is an earlier version with more at its end.
+        """Return whether the object is an earlier version with more bytes at its end.
 
-        Then reading goes on behind the last record, rather than start again.
+        If so, reading continues after the last record, rather than start again.
 
         Args:
-            version: the version that was read, as an item of the same key had it in its context.
+            version: the version that was read, from the context of an item of the same key.
         """
         return False
 
     def continues(self, key: Any, version: str) -> bool:  # noqa: ARG002 - for subclasses
-        """Return whether the object was another one's earlier version before it got this key.
+        """Return whether the object was read under another key, and perhaps has more bytes at its end now.
 
-        Then reading goes on behind the last record of that one. It is asked if the object is not known, or
-        if its key had another object before.
+        If so, reading continues after the last record that was read under the other key. The framework calls
+        this if the object is not known, or if its key had another object before.
 
         Args:
-            key: the native key of the other one.
-            version: the version of the other one that was read.
+            key: the native key under which the object was read.
+            version: the version that was read under this key.
         """
         return False
 
     def beginnings(self, lengths: Iterable[str]) -> Iterable[str]:  # noqa: ARG002 - for subclasses
-        """Return what may stand before the first dot in the version of an object that this one continues.
+        """Return the possible texts before the first dot of the version that this object continues.
 
-        Others are not asked about by :meth:`continues`.
+        The framework calls :meth:`continues` only for versions that begin with one of these texts.
 
         Args:
-            lengths: what stands before the first colon in known versions.
+            lengths: the texts before the first colon of known versions.
         """
         return ()
 
@@ -135,16 +139,17 @@ class NativeItem:
 
 
 class ObjectMovedError(ObjectError):
-    """The key has another object by now; a later listing has it, so this is no error of the object."""
+    """The key has another object by now. A later listing has the moved object, which has not failed."""
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The surroundings of an opened source.
+    """The name and the tasks for which a source is opened.
 
     Args:
-        name: the name under which the source's offsets are kept.
-        task: the number of the task that reads it, from 0.
-        tasks: how many tasks share the source. Each lists all keys, and the framework deals them out.
+        name: the name under which the source's offsets are stored.
+        task: the number of the task that reads the source, from 0.
+        tasks: how many tasks share the source. Each task lists all keys, and the framework assigns each key
+            to one task.
     """
 
     name: str = ""
@@ -153,21 +158,22 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenSource(Protocol[_Listed_contra]):
-    """A source that is connected: it lists, and is closed once."""
+    """A connected source: it lists its objects, and is closed once."""
 
     def items(self, start: _Listed_contra | None) -> Iterator[NativeItem]:
-        """Yield the objects from a key on, in the order of their keys, which is the same each time.
+        """Yield the objects in the order of their keys, from a start key, in the same order each time.
 
-        Called again and again, from one thread; it begins a new listing each time. It yields as it goes, and
-        holds no more than a page. It may end after a page: the framework then goes on from the last key.
+        One thread calls this many times, and each call begins a new listing. A listing yields each object as
+        it is found, and keeps no more than a page in memory. A listing may end after a page: the framework
+        then continues from the last key.
 
         Args:
-            start: the first key to list, or, if :attr:`Source.includes_start` is false, the key behind
-                which to begin; None for the beginning. It may be gone meanwhile.
+            start: the first key to list, or, if :attr:`Source.includes_start` is false, the key after which
+                to begin; None for the beginning. The object of this key may have been removed.
 
         Raises:
-            OSError: the source cannot be listed now; this is tried again, to a deadline.
-            SourceError: it cannot be listed; this is not tried again.
+            OSError: the source cannot be listed now; the framework tries again until a deadline.
+            SourceError: the source cannot be listed; the framework does not try again.
         """
         ...
 
@@ -177,71 +183,71 @@ class OpenSource(Protocol[_Listed_contra]):
 
 
 class Source(SecretOptions, Generic[Key], frozen=True, kw_only=True):
-    """Hold the options of a source, and open it.
+    """Hold the options of a source, and open the source.
 
-    A subclass adds its options as fields. It has ``items`` and, if need be, ``close`` itself, or returns an
-    object that has them from :meth:`open`. Its entry point stands in the group ``headerware.sources``.
+    A subclass adds its options as fields. It defines ``items`` and, if needed, ``close``, or returns an
+    object with both from :meth:`open`. Its entry point is in the group ``headerware.sources``.
     """
 
     keys: ClassVar[KeySerde[Any] | None] = None
-    """Brings keys to text and back. Without one there is no start key, and keys are text, bytes or integers,
-    unless :meth:`partition` is there."""
+    """Converts keys to text and back. Without a key serde there is no start key, and keys must be text, bytes
+    or integers, unless the subclass defines :meth:`partition`."""
     includes_start: ClassVar[bool] = True
     """Whether ``items(start)`` begins with the start key itself."""
     repeats_order: ClassVar[bool] = True
-    """Whether listings have the order of keys. If not, each one begins at the configured start."""
+    """Whether listings are in the order of keys. If not, each listing begins at the configured start."""
     repeats_records: ClassVar[bool] = True
     """Whether an object has the same records in the same order each time. If not, an object that was read in
     part starts again."""
     fixed: ClassVar[Mapping[str, Any]] = {}
-    """Options of the framework that the source decides, such as ``{"extractor": "csv"}``; a user may not."""
+    """Options of the framework that the source sets and users cannot, such as ``{"extractor": "csv"}``."""
     retried: ClassVar[_Errors] = ()
-    """Errors beside OSError that are worth another attempt, such as a client library's."""
+    """Errors after which the framework tries again, as after OSError, such as a client library's errors."""
 
     def open(self, context: SourceContext) -> OpenSource[Key]:  # noqa: ARG002 - a stateless source needs none
         """Return the connected source; by default the options themselves.
 
         Raises:
-            ConfigError: an option that cannot work.
-            OSError: the system cannot be reached now; this is tried again, to a deadline.
+            ConfigError: an option is invalid.
+            OSError: the system cannot be reached now; the framework tries again until a deadline.
         """
         return self  # type: ignore[return-value]  # open_source checks it
 
     def close(self) -> None:
-        """Release connections; here nothing."""
+        """Release connections; the default does nothing."""
 
     def partition(self, key: Key) -> dict[str, Any]:
-        """Return the partition map under which the offset of an object is kept, always the same for a key.
+        """Return the partition map under which the offset of an object is stored.
 
-        It never depends on what was read of the object.
+        The partition map depends on the key alone, and is equal each time.
 
         Raises:
-            SourceError: the key has no text, and is of a type that no store keeps.
+            SourceError: there is no key serde, and the key is not text, bytes or an integer.
         """
         if self.keys is not None:
             return {"key": self.keys.to_text(key)}
         if type(key) in (str, bytes, int):
             return {"key": key}
         raise SourceError(
-            f"{self.type}: a key is text, bytes or an integer, or there is a key serde; found "
+            f"{self.type}: expected a key of text, bytes or an integer, or a key serde; found "
             f"{type(key).__name__}"
         )
 
     def resumed(self, key: Key, entry: OffsetEntry) -> OffsetEntry | None:  # noqa: ARG002 - for subclasses
-        """Return the offset from which an object that was read in part goes on; None starts it again."""
+        """Return the offset from which to continue a partly read object; None to read it from the start."""
         return entry if self.repeats_records else None
 
     def last_evolution(self, record: EvolvingRecord) -> EvolvingRecord:
-        """Return a record as it is to be sent: the last change before Connect's transforms and the chain.
+        """Change a record for the last time before Connect's transforms and the chain.
 
-        Called once for each record that is sent, after extraction. It may change everything but the native
-        key and the record number, with ``record.replace(...)``. An error counts as one of the record.
+        Called once for each record that is sent, after extraction. ``record.replace(...)`` can change
+        everything except the native key and the record number. An error counts as an error of the record.
         """
         return record
 
 
 source_type: Final[Catalogue[Source[Any]]] = Catalogue("source type", Source, _BUILT_IN, "headerware.sources")
-"""The sources by word; others come from entry points of the group ``headerware.sources``."""
+"""The sources by name; other sources come from entry points of the group ``headerware.sources``."""
 
 _CALLED: Final = {"items": ("start",), "close": ()}
 
@@ -250,13 +256,12 @@ def open_source(options: Any, context: SourceContext, *, path: str = "source") -
     """Open the source that an option names.
 
     Args:
-        options: a :class:`Source`; or, as configuration has it, the word for one or a table of ``type`` and
-            its options.
-        context: the surroundings.
+        options: a :class:`Source`; or, from configuration, a type or a table of ``type`` and options.
+        context: the name and the tasks for which to open the source.
         path: the option's path, for errors.
 
     Raises:
-        ConfigError: an option that cannot work, or no such source.
+        ConfigError: an option is invalid, or the source is unknown.
         OSError: the system cannot be reached now.
     """
     source = from_option(options, source_type, path=path)
@@ -265,6 +270,8 @@ def open_source(options: Any, context: SourceContext, *, path: str = "source") -
     opened = source.open(context)
     for method in _CALLED:
         if not callable(getattr(opened, method, None)):
-            raise PluginError(f"{type(opened).__name__} has no {method}()", path=path)
+            raise PluginError(
+                f"expected a method {method}() of {type(opened).__name__}, found none", path=path
+            )
     require_arguments(opened, _CALLED, path=path)
     return opened

@@ -1,8 +1,8 @@
-"""The TOML files of sources: one for each source, and ``kafka.toml`` for what those of a folder share.
+"""The TOML files of sources: one for each source, and ``kafka.toml`` for shared settings of a folder.
 
-sources/kafka.toml      [kafka] alone: brokers, a chain, whatever all producers have
-sources/orders.toml     a source; what its own [kafka] says counts for more, setting by setting
-sources/clicks.toml     another one
+sources/kafka.toml      [kafka] alone: brokers, a chain, and other settings of all producers
+sources/orders.toml     a source; each setting in its own [kafka] overrides the shared setting
+sources/clicks.toml     another source
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from headerware.core.files import read_text
 from headerware.kafka.settings import dotted
 
 SHARED: Final = "kafka.toml"
-"""The file beside those of sources that has what they share."""
+"""The name of the file with the settings that the sources of a folder share."""
 
 
 def source_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of a folder's sources, in the order of their names; or the file itself.
+    """Return the files of a folder's sources, sorted by name; or the file itself.
 
     Raises:
-        ConfigError: the folder has none.
+        ConfigError: the folder has no file of a source.
     """
     given = Path(path)
     if not given.is_dir():
@@ -33,7 +33,8 @@ def source_files(path: str | os.PathLike[str]) -> list[Path]:
     found = sorted(each for each in given.glob("*.toml") if each.name != SHARED and each.is_file())
     if not found:
         raise ConfigError(
-            f"expected a file NAME.toml for each source, found none beside {SHARED}", path=str(path)
+            f"expected a file NAME.toml for each source in this folder, found none except {SHARED}",
+            path=str(path),
         )
     return found
 
@@ -42,7 +43,7 @@ def read_source_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the table of a source's file, with the settings of ``[kafka]`` under their dotted names.
 
     Raises:
-        ConfigError: the file, or the one that it shares with others, cannot be read.
+        ConfigError: the file or ``kafka.toml`` cannot be read.
     """
     file = Path(path)
     table = _read(file)
@@ -64,7 +65,7 @@ def _shared(file: Path) -> dict[str, Any]:
     if table or not isinstance(kafka, dict):
         found = ", ".join(sorted(table)) or "none"
         raise ConfigError(
-            f"expected the table [kafka] alone, which the sources of this folder share; beside it: {found}",
+            f"expected only the table [kafka], which the sources of this folder share; also found: {found}",
             path=str(file),
         )
     return dotted(kafka)

@@ -1,16 +1,16 @@
-"""Native transformers: any object to any object, before a record is made of it (KIP-66's first draft).
+"""Native transformers: from any object to any object, before it becomes a record (KIP-66's first draft).
 
-A source reads, transforms and pushes; a sink pulls, transforms and stores. Both use the same list:
+A source reads, transforms and sends; a sink consumes, transforms and stores. Both use the same list:
 
     transformers = Transformers([Parse(), Enrich()])      # the types are checked here
     with transformers:                                    # initialized once, closed once
-        for made in transformers(value):                  # none of it was dropped, several if it was split
+        for made in transformers(value):                  # no object if dropped, several if split
             ...
 
-A transformer returns what an object becomes; ``DROP`` to take it out; or a list to make several objects of
-it. The list goes on whole to a transformer that takes lists, by its annotation, and else one by one. What
-comes out of the last transformer are objects, one by one. None is an error, as a forgotten ``return`` must
-not lose an object; a list with None in it gives a null value, such as a tombstone's.
+A transformer returns the new object, ``DROP`` to drop the object, or a list to split it into several objects.
+The next transformer gets the complete list if its annotation says that it takes lists, and else the objects
+one by one. The last transformer's objects come out one by one. To return None is an error, because a
+forgotten ``return`` must not lose an object; a list with None in it gives a null value, as in a tombstone.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _Step = Callable[[Any], Any]
 class Transformer(TypedOptions, Generic[Given, Made], frozen=True, kw_only=True):
     """Hold the options of a transformer, and transform native objects.
 
-    A subclass adds its options as fields, and annotates ``transform``: by its annotations the list is
-    checked. Its entry point stands in the group ``headerware.transformers``.
+    A subclass adds its options as fields, and annotates ``transform``; a list of transformers is checked by
+    the annotations. The subclass's entry point is in the group ``headerware.transformers``.
     """
 
     def initialize(self) -> Callable[[Given], Made]:
         """Return the function that transforms; called once, before the first object.
 
-        A transformer with state returns a method of a new object, which may have ``close()``.
+        A transformer with state returns a method of a new object; the object may have a method ``close()``.
         """
         return self.transform
 
     def transform(self, given: Given) -> Made:
-        """Return what an object becomes: another one, ``DROP``, or a list of several.
+        """Return the new object, ``DROP``, or a list of several objects.
 
-        Called for one object after the other, in the order of their numbers. A list that is to be one object
-        is returned in a list.
+        Called for one object after the other, in the order of their record numbers. To return one object that
+        is a list, return a list that contains it.
         """
         raise NotImplementedError
 
@@ -57,19 +57,19 @@ class Transformer(TypedOptions, Generic[Given, Made], frozen=True, kw_only=True)
 transformer_type: Final[Catalogue[Transformer[Any, Any]]] = Catalogue(
     "transformer type", Transformer, {}, "headerware.transformers"
 )
-"""The transformers by word, from entry points of the group ``headerware.transformers``."""
+"""The transformers by name, from entry points of the group ``headerware.transformers``."""
 
 
 class Transformers:
-    """Put objects through transformers, in the listed order, on the way into Kafka or out of it.
+    """Send objects through transformers, in the listed order, before producing or after consuming.
 
     Args:
-        listed: the transformers; or, as configuration has it, words, or tables of ``type`` and options.
-        given: the type of what comes in; ``object`` is any.
+        listed: the transformers; or, from configuration, names or tables of ``type`` and options.
+        given: the type of the objects; ``object`` for any type.
         path: the option's path, for errors.
 
     Raises:
-        ConfigError: one of them does not take what the one before it gives.
+        ConfigError: a transformer does not take the type that the transformer before it returns.
     """
 
     def __init__(self, listed: Iterable[Any], *, given: Any = object, path: str = "transformers") -> None:
@@ -79,7 +79,7 @@ class Transformers:
         self._steps: tuple[_Step, ...] | None = None
         self._open = ExitStack()
         self._takes_lists: Final[list[bool]] = []
-        before, maker, is_split = given, "what is read", False
+        before, maker, is_split = given, "the type of the input", False
         for index, transformer in enumerate(self._listed):
             takes, gives = _types(transformer)
             takes_lists = list in _classes(takes)
@@ -88,16 +88,16 @@ class Transformers:
                 before, is_split = list, False
             if not _fits(before, takes):
                 raise ConfigError(
-                    f"{type(transformer).__name__} takes {_shown(takes)}, and {maker} is {_shown(before)}",
+                    f"{type(transformer).__name__} takes {_shown(takes)}, but {maker} is {_shown(before)}",
                     path=f"{path}[{index}]",
                 )
             is_split |= list in _classes(gives)
-            before, maker = _split(gives), f"what {type(transformer).__name__} gives"
+            before, maker = _split(gives), f"the type that {type(transformer).__name__} returns"
         self.gives: Final = before
         """The type of the objects that come out."""
 
     def __enter__(self) -> Self:
-        """Initialize each transformer, once; close those that were if one of them fails."""
+        """Initialize each transformer once; if one fails, close the transformers before it."""
         if self._steps is None:
             with ExitStack() as made:
                 steps = []
@@ -108,7 +108,8 @@ class Transformers:
                         made.callback(close)
                     if not callable(step):
                         raise PluginError(
-                            f"{type(transformer).__name__}: initialize() gave no function that transforms"
+                            f"{type(transformer).__name__}: expected initialize() to return a function, "
+                            f"found {type(step).__name__}"
                         )
                     steps.append(step)
                 self._open, self._steps = made.pop_all(), tuple(steps)
@@ -122,10 +123,10 @@ class Transformers:
 
         Raises:
             PluginError: a transformer returned None.
-            Exception: errors of transformers are raised as they are.
+            Exception: a transformer raised it.
         """
         if self._steps is None:
-            raise PluginError("transformers are initialized by a with statement, before the first object")
+            raise PluginError("the transformers are not initialized; enter them with a with statement first")
         values, is_split = [value], False
         for at, step in enumerate(self._steps):
             given = values
@@ -140,14 +141,14 @@ class Transformers:
                 elif made is None:
                     raise PluginError(
                         f"{type(self._listed[at]).__name__} returned None; expected an object, a list of "
-                        "them, or DROP to leave it out; [None] gives a null value"
+                        "objects, or DROP to drop the object; [None] gives a null value"
                     )
                 elif made is not DROP:
                     values.append(made)
         return values
 
     def __len__(self) -> int:
-        """Count the transformers."""
+        """Return the number of transformers."""
         return len(self._listed)
 
 
@@ -160,10 +161,10 @@ def _made(item: Any, path: str) -> Transformer[Any, Any]:
 
 
 def _types(transformer: Transformer[Any, Any]) -> tuple[Any, Any]:
-    """Return what a transformer takes and gives, by the annotations of ``transform``."""
+    """Return the annotations of the argument and the result of ``transform``."""
     try:
         hints = get_type_hints(type(transformer).transform)
-    except (NameError, TypeError):  # names that are only there for type checkers
+    except (NameError, TypeError):  # the annotations use names that only type checkers import
         hints = {}
     gives = hints.pop("return", object)
     takes = next(iter(hints.values()), object)
@@ -171,7 +172,7 @@ def _types(transformer: Transformer[Any, Any]) -> tuple[Any, Any]:
 
 
 def _split(gives: Any) -> Any:
-    """Return the type of one of the objects that a transformer gives; ``object`` if nobody knows."""
+    """Return the type of one object that a transformer returns; ``object`` if unknown."""
     origin = get_origin(gives)
     if origin in (Union, UnionType):
         return Union[tuple(_split(part) for part in get_args(gives))]  # noqa: UP007 - of parts that were found
@@ -181,7 +182,7 @@ def _split(gives: Any) -> Any:
 
 
 def _fits(given: Any, takes: Any) -> bool:
-    """Return whether a value of one type may be one of another; types that say nothing fit."""
+    """Return whether a value of one type may be of the other type; unknown types fit."""
     if given in (Any, object) or takes in (Any, object) or TypeVar in (type(given), type(takes)):
         return True
     given_kinds, taken_kinds = _classes(given), _classes(takes)
@@ -193,7 +194,7 @@ def _fits(given: Any, takes: Any) -> bool:
 
 
 def _classes(hint: Any) -> tuple[type, ...]:
-    """Return the classes of a type; those of each part of a union."""
+    """Return the classes of a type, or of each part of a union."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return tuple(kind for part in get_args(hint) for kind in _classes(part))

@@ -362,15 +362,15 @@ class TestWhatIsKnown:
     ) -> None:
         topics.put(b"a", 1)
         topics.compact()
-        with pytest.raises(HeaderwareError, match="for something else"):
+        with pytest.raises(HeaderwareError, match="belong to another copy: the rule differs"):
             topics.compact(missing="oldest")
-        with pytest.raises(ConfigError, match="begins in an empty topic"):
+        with pytest.raises(ConfigError, match="start the copy with an empty target"):
             topics.compact(group_id="another")
         admin = AdminClient({"bootstrap.servers": cluster.servers})
         admin.delete_topics([topics.target])[topics.target].result()
         until(lambda: topics.target not in admin.list_topics(timeout=DEADLINE_S).topics)
         cluster.broker.create_topic(topics.target, config=COMPACTED)
-        with pytest.raises(HeaderwareError, match="made again"):
+        with pytest.raises(HeaderwareError, match="or the source or the target was recreated"):
             topics.compact()
 
     def test_is_committed_of_all_partitions_at_each_start(
@@ -406,7 +406,7 @@ class TestWhatIsKnown:
         kept = TopicPartition(topics.source, 0, offset, metadata=metadata)
         consumer.commit(offsets=[kept], asynchronous=False)
         consumer.close()
-        with pytest.raises(ConfigError, match=rf"{topics.target}\[1\] has records .* has forgotten"):
+        with pytest.raises(ConfigError, match=rf"{topics.target}\[1\] has records .* have expired"):
             topics.compact()
         assert len(topics.values()) == 2
 
@@ -472,10 +472,10 @@ class TestWhatTheBrokerRefuses:
         assert (result.written, result.unresolved, result.is_done) == (2_998, {"refused": 2}, True)
         causes = "Message size too large", "Invalid timestamp"
         expected = [
-            rf"{topic} refuses the record .* {topics.source}\[0\]@{at}: Broker: {cause} .*; {left}"
+            rf"{topic} refuses the copy of {topics.source}\[0\]@{at}: Broker: {cause} .*; {left}"
             for topic, left in (
-                (topics.target, f"it goes to {topics.side_topic}"),
-                (topics.side_topic, f"it stays in {topics.source} alone"),
+                (topics.target, f"it is written to {topics.side_topic}"),
+                (topics.side_topic, "it is not copied"),
             )
             for at, cause in zip((3_000, 3_001), causes, strict=True)
         ]
@@ -525,7 +525,7 @@ class TestTopicsThatDoNotFit:
             config={"message.timestamp.type": "LogAppendTime"},
         )
         with topics.open() as work:
-            assert "needs 1 partition, but it has 2" in " ".join(work.preview().problems)
+            assert "has 2; create it with 1 partition" in " ".join(work.preview().problems)
         topics.target = cluster.topic(
             "latest",
             config={
@@ -562,11 +562,11 @@ class TestTopicsThatDoNotFit:
         told: list[tuple[int, list[str]]] = []
         with topics.open() as work:
             work.preview(lambda result: told.append((result.records, list(result.problems))))
-        assert told[0] == (0, ["missing needs 1 partition, but there is none; create it so"])
+        assert told[0] == (0, ["topic missing does not exist; create it with 1 partition"])
         code, shown = Command(topics).run("--translate-group", "billing")
         assert (code, shown["error"]["message"]) == (
             1,
-            f"there is no topic missing, into which {topics.source} was copied",
+            f"topic missing does not exist; copy {topics.source} into it first",
         )
 
     def test_are_different_ones(self, topics: Topics) -> None:
@@ -635,7 +635,7 @@ class TestFollowing:
             until(lambda: cluster.committed(f"headerware-compact-{topics.target}", topics.source)[0] == 0)
             admin.delete_topics([topics.target])[topics.target].result()
             until(lambda: failures)
-        assert "made again" in str(failures[0])
+        assert "was deleted or recreated" in str(failures[0])
 
 
 class TestTranslatedGroups:
@@ -777,7 +777,7 @@ class TestCommand:
         for part in (
             r"in the way: .*--side-topic",
             r"would be written +1 +\d+ bytes, 0 tombstones",
-            r"would be left out +1 +their key has a higher version",
+            r"would be left out +1 +their key has a record with a higher version",
             r"\n *unresolved +1 +they have no key",
             "nothing was written; --execute writes it",
         ):

@@ -139,10 +139,8 @@ class TestJob:
         topics.send(writer, 0, 0, 4)
         with topics.worker() as worker:
             (problem,) = worker.problems()
-            assert (
-                "was killed: its mark stands in the metadata of the offsets of group headerware-" in problem
-            )
-            with pytest.raises(ConfigError, match=r"copy_topic\(\.\.\., execute=True\) goes on"):
+            assert "was killed: its mark is in the metadata of the offsets of group headerware-" in problem
+            with pytest.raises(ConfigError, match=r"copy_topic\(\.\.\., execute=True\) continues the copy"):
                 worker.execute()
         assert topics.copied().positions() == {0: 4, 1: 0}
         assert topics.begin("second") == {0: 4, 1: 0}

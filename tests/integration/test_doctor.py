@@ -164,7 +164,7 @@ class TestWhatTheClusterDoesNotTell:
         assert result.exit_code == 0
         lines = result.output.splitlines()
         (at,) = (n for n, line in enumerate(lines) if line.startswith("unknown topic orders: settings: "))
-        assert "the cluster does not tell: " in lines[at]
+        assert "the cluster does not answer this: " in lines[at]
         assert lines[at + 1] == "        -> DESCRIBE_CONFIGS on orders lets the doctor see it"
 
 
@@ -199,7 +199,7 @@ class TestTopics:
 
     def test_that_is_not_there_fails(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "absent"), "topic absent")
-        assert (status, text) == ("fail", "is not there, or this user may not see it")
+        assert (status, text) == ("fail", "does not exist, or this user may not see it")
 
     def test_smaller_than_the_client_is_a_warning(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "small"), "topic small: size")
@@ -228,7 +228,7 @@ class TestTopics:
     def test_with_records_in_the_future_is_a_warning(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "future"), "topic future: clocks")
         assert status == "warn"
-        assert text.endswith("ms in the future: a producer's clock is ahead, or this machine's is behind")
+        assert text.endswith("ms in the future: a producer's clock is fast, or this machine's clock is slow")
 
     def test_without_records_tells_nothing_of_clocks(self, broker: KafkaBroker) -> None:
         assert told(problems(broker, "small"), "topic small: clocks")[0] == "unknown"
@@ -247,7 +247,7 @@ class TestDeadLetters:
     ) -> None:
         # Everyone may create topics here, so it is a warning.
         status, text = told(problems(broker, "small", config=slicing), "dead letters of slice from small")
-        assert (status, text) == ("warn", "there is no topic small.dead-letter")
+        assert (status, text) == ("warn", "topic small.dead-letter does not exist")
 
     def test_in_a_topic_that_is_smaller_are_a_warning(self, broker: KafkaBroker, slicing: Path) -> None:
         status, text = told(problems(broker, "good", config=slicing), "dead letters of slice from good")
@@ -259,7 +259,7 @@ class TestDeadLetters:
     ) -> None:
         status, text = told(problems(broker, "ageing", config=slicing), "dead letters of slice from ageing")
         assert status == "warn"
-        assert text.startswith("ageing.dead-letter keeps its letters no longer than ageing its records")
+        assert text.startswith("ageing.dead-letter keeps dead letters no longer than ageing keeps records")
 
 
 class TestAudit:
@@ -268,7 +268,7 @@ class TestAudit:
         [
             ("reports", "ok", "this user may write to reports"),
             ("locked", "fail", "this user may not write to locked"),
-            ("nowhere", "fail", "there is no topic nowhere, or this user may not see it"),
+            ("nowhere", "fail", "topic nowhere does not exist, or this user may not see it"),
         ],
     )
     def test_must_be_able_to_publish_its_reports(

@@ -789,7 +789,7 @@ class TestCommand:
         assert command.run("--to", topics.letters)[0] == 1
         assert (
             command.run("--to", "missing")[1]["error"]["message"]
-            == "there is no topic missing; create it first"
+            == "topic missing does not exist; create it first"
         )
         assert command.run("--where", "=")[0] == 2
 

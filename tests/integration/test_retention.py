@@ -218,7 +218,7 @@ class TestBeginnings:
             delete(*arguments)
 
         monkeypatch.setattr(Retention, "_delete", late)
-        with pytest.raises(HeaderwareError, match="made again"):
+        with pytest.raises(HeaderwareError, match="was deleted and recreated"):
             clicks.retain()
         assert clicks.values() == [b"another"]
 
@@ -306,7 +306,7 @@ class TestKeys:
             delete(*arguments)
 
         monkeypatch.setattr(Retention, "_delete_keys", late)
-        with pytest.raises(HeaderwareError, match="made again"):
+        with pytest.raises(HeaderwareError, match="was deleted and recreated"):
             latest.retain()
         assert latest.values() == [b"another"]
 
@@ -410,7 +410,7 @@ class TestWhatIsInTheWay:
                 disposition="unverified",
                 offset=1,
                 expired=1,
-                reason="it is not signed",
+                reason="the record is not signed",
                 timestamp_ms=1_600_000_000_000,
             )
             assert (result.held_back, result.in_the_way, result.ok) == ({0: held}, {0: held}, False)
@@ -561,8 +561,8 @@ class TestCopies:
 
     def test_of_compacted_topics_are_refused(self, latest: Topic, copy: Topic) -> None:
         (problem,) = self.copy_from(latest, copy, execute=False).problems
-        assert "would bring back an older one" in problem
-        with pytest.raises(ConfigError, match="would bring back an older one"):
+        assert "would bring back an older record" in problem
+        with pytest.raises(ConfigError, match="would bring back an older record"):
             self.copy_from(latest, copy)
 
 
@@ -938,7 +938,8 @@ class TestCommand:
         assert "all before offset 1 would be deleted" in shown
         assert self.run(clicks, "--beginnings")[0] == 0
         assert (
-            f"held back by records that are kept because a legal hold is on them: {clicks.name}[0]" in shown
+            "held back by records that are kept because they are under a legal hold: "
+            f"{clicks.name}[0]" in shown
         )
         assert clicks.values() == [b"1", b"2"]
         code, shown = self.run(clicks, "--rules", str(rules), "--execute", "--json")
@@ -949,7 +950,7 @@ class TestCommand:
         into = ("--rules", str(rules), "--into", copy.name)
         code, shown = self.run(clicks, *into)
         assert (code, copy.values()) == (0, [])
-        assert re.search(r"would be left out +1 +they have outlived their time", shown), shown
+        assert re.search(r"would be left out +1 +they have expired", shown), shown
         code, shown = self.run(clicks, *into, "--execute", "--json")
         assert (code, json.loads(shown)["result"]["lost"]) == (0, {"expired": 1})
         assert copy.values() == [b"2"]
@@ -965,7 +966,7 @@ class TestCommand:
         assert code == 1
         assert (
             f"IN THE WAY since 2020-09-13 12:26:40.000Z: {clicks.name}[0] at offset 0 is kept (malformed), "
-            f"because their lifetime, or their hw.slice, cannot be read\n"
+            f"because their lifetime or hw.slice cannot be read\n"
             f"  1 expired record after it cannot be deleted as long as this record is there\n"
         ) in shown
         assert "\nheld back" not in shown

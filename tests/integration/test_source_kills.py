@@ -216,7 +216,7 @@ def test_offsets_behind_an_open_transaction_are_waited_for(
     thread.join(60)
     thread = Thread(target=SourceRunner(config, once=True).run, daemon=True)
     thread.start()
-    until(lambda: "waiting for its end" in caplog.text or not thread.is_alive())
+    until(lambda: "s for its end, to read the offsets after it" in caplog.text or not thread.is_alive())
     killed.abort_transaction(60)
     thread.join(60)
     assert source.read().total() == RECORDS
@@ -389,7 +389,7 @@ def test_a_reset_is_not_passed_over_by_a_source_that_is_idle(
     assert "1 object will be read again" in result.output
     assert f"{source.topic}-0-of-1-by-hash was at work a moment ago; if it still is, it ends" in result.output
     until(lambda: errors)
-    assert "or has reset its offsets, and this one" in str(errors[0])
+    assert "or has reset its offsets, so this process" in str(errors[0])
     thread.join(60)
     source.finish()
     assert source.read().total() == 2 * RECORDS

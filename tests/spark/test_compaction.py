@@ -268,7 +268,7 @@ class TestCopyTopic:
         topics.wire.produce(topics.source, b"ahead", b"b", 1, **ahead)
         topics.flush()
         configure_topic(topics, target, limit, "60000")
-        with pytest.raises(Exception, match=r"refuses the record that stands at prices-.*\[1\]@1"):
+        with pytest.raises(Exception, match=r"refuses the copy of prices-.*\[1\]@1"):
             topics.by_job()
         assert topics.records(target)[1] == [], "all of a transaction, or nothing"
         left = topics.by_worker(1, execute=False)
@@ -293,10 +293,10 @@ class TestCopyTopic:
         topics.copies = topics.copies[0], (topics.kafka.topic("plain"), topics.copies[1][0])
         shown = topics.by_job(execute=False)
         said = " ".join(shown.problems)
-        for part in ("needs 3 partitions, but it has 1", "is compacted; what is unresolved"):
+        for part in ("has 1; create it with 3 partitions", "is compacted; a side topic needs"):
             assert part in said
         assert shown.records == 0
-        with pytest.raises(ConfigError, match="needs 3 partitions"):
+        with pytest.raises(ConfigError, match="create it with 3 partitions"):
             topics.by_job()
         with pytest.raises(ConfigError, match="different topics"):
             topics.by_job(side_topic=topics.source)

@@ -1,4 +1,4 @@
-"""Audit: what producers sent, compared with what consumer groups read, by the reports of both ends."""
+"""Audit: compare what producers sent with what consumer groups read, by the reports of both."""
 
 from headerware.ops.audit.accounts import Account, account_usage, decode_account
 from headerware.ops.audit.compare import Comparison, Reconciled, compare

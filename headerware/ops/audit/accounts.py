@@ -1,7 +1,7 @@
-"""What the guard tells about each of its transactions: an account, as JSON, in the same transaction.
+"""Accounts of the guard: it writes one as JSON in each transaction, with the number of records decided.
 
-So a reader that sees committed records only sees the account of each transaction once, and the sum of all
-accounts is what happened.
+A consumer that reads only committed records therefore gets the account of each transaction exactly once, and
+the sum of all accounts is complete.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ GUARD: Final = "guard"
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many records of a topic were judged alike.
+    """How many records of a topic had the same verdict.
 
     Args:
         topic: the ingress topic.
-        verdict: what was decided.
-        reason: the step that refused them, and its error's class; None for others.
-        count: how many records, each slice of a message being one.
-        bytes: their size, as chargeback counts it.
+        verdict: the verdict.
+        reason: for refused records, the step that refused them and the error's class; else None.
+        count: the number of records; each slice of a message counts as one.
+        bytes: the size of the records, as chargeback counts it.
     """
 
     topic: str
@@ -38,7 +38,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to which offset a partition was decided with a transaction."""
+    """The offset up to which a transaction decided about the records of a partition."""
 
     topic: str
     partition: int
@@ -46,16 +46,16 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What one transaction of a guard did.
+    """The account of one transaction of a guard.
 
     Args:
         version: the version of this format.
         worker: ``guard``.
-        group: its consumer group.
-        instance: the process.
-        at_ms: when, in milliseconds since the epoch.
-        records: what was decided.
-        done: up to where.
+        group: the guard's consumer group.
+        instance: the guard's process.
+        at_ms: the time of the transaction, in milliseconds since the epoch.
+        records: the numbers of records by topic and verdict.
+        done: the offsets up to which partitions are decided.
     """
 
     version: int = VERSION
@@ -75,10 +75,10 @@ _decoder: Final = msgspec.json.Decoder(Account)
 
 
 def decode_account(value: bytes | None) -> Account:
-    """Read an account.
+    """Decode an account.
 
     Raises:
-        WireFormatError: it is none, or of another version.
+        WireFormatError: the value is not an account, or is an account of another version.
     """
     try:
         account = _decoder.decode(value or b"")
@@ -93,9 +93,9 @@ def decode_account(value: bytes | None) -> Account:
 
 
 def account_usage(accounts: Iterable[Account]) -> Iterator[Usage]:
-    """Return what guards read of their ingress topics, as rows of usage, by the hour in which they did.
+    """Return the records that guards read from their ingress topics, as rows of usage by hour.
 
-    What was refused or dropped was read, too.
+    Refused and dropped records were read too, and count.
     """
     return audited_reads(
         (each.topic, account.group, account.at_ms, each.count, each.bytes)

@@ -1,17 +1,20 @@
 """Compare what producers sent with what consumer groups read, bucket by bucket.
 
-A record is known by its partition and offset: the producer has them from the delivery report, the consumer
-from the record. A record that was delivered and that no consumer of a group has counted is
+A record is identified by its partition and offset: the producer has them from the delivery report, the
+consumer from the record. A record that was delivered but not counted by any consumer of a group is
 
-- pending, if the group has not read that far;
-- unknown, if a session of the group may have read it without saying so: it crashed, or lacks a report;
+- pending, if the group has not read up to its offset;
+- unknown, if a session of the group may have read the record without reporting it, because the session
+  crashed or one of its reports is missing;
 - lost otherwise.
 
-A record of an aborted transaction is expected of no group: one that reads committed records never gets it,
-and one that reads all of them may. The same holds as long as nobody has said how a transaction ended.
+No group needs to read a record of an aborted transaction: a group that reads only committed records never
+gets the record, and a group that reads all records may get it. The same holds as long as no report tells how
+the transaction ended.
 
-If one end does not know offsets (too many ranges, ``acks=0``), only the numbers of the bucket and partition
-are compared. Then a loss and a duplicate in one bucket hide each other, and the row is not ``exact``.
+If the producer or the consumer does not know offsets (too many ranges, ``acks=0``), only the numbers of
+records in the bucket and partition are compared. A loss and a duplicate in the same bucket then cancel each
+other out, and the row is not ``exact``.
 """
 
 from __future__ import annotations
@@ -27,39 +30,39 @@ import msgspec
 from headerware.interceptors.audit import AuditCount, AuditReport, united
 
 _CRASHED_AFTER: Final = 3
-"""After how many intervals without a report a session counts as crashed."""
+"""A session counts as crashed after this many intervals without a report."""
 Ranges = tuple[tuple[int, int], ...]
 _Partition = tuple[str, int | None]
 
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic, consumer group and time bucket, and what became of its records.
+    """The numbers of records of a topic, consumer group and time bucket, by what happened to them.
 
     Args:
         topic: the topic.
         group: the consumer group; None if no group has read the topic.
-        bucket: when it begins, in milliseconds since the epoch.
-        bucket_ms: its length.
+        bucket: the start of the bucket, in milliseconds since the epoch.
+        bucket_ms: the length of the bucket, in milliseconds.
         produced: records that were delivered to the topic.
-        produced_bytes: their bytes.
+        produced_bytes: the size of the produced records.
         aborted: records that were delivered in a transaction that was aborted.
-        undecided: records that were delivered in a transaction of which nobody has said how it ended.
+        undecided: records that were delivered in a transaction whose end no report tells.
         failed: records that producers could not deliver, or dropped.
-        consumed: records that applications of the group got, repeated ones included.
-        consumed_bytes: their bytes.
+        consumed: records that applications of the group got, repeated deliveries included.
+        consumed_bytes: the size of the consumed records.
         stopped: records that interceptors of the group refused, dropped or dead-lettered.
-        given_up: consumed records that could not be processed, so that ``run`` skipped or dead-lettered them.
-        uncommitted: consumed records whose transaction was aborted; the group reads uncommitted ones.
-        lost: records that the group has passed without a trace.
+        given_up: consumed records that could not be processed and that ``run`` skipped or dead-lettered.
+        uncommitted: consumed records of aborted transactions, read by a group that reads uncommitted records.
+        lost: records before the group's latest offset that no session of the group counted.
         pending: records that the group has not reached.
-        unknown: records that nobody has counted, but a session that crashed or whose report is missing may
-            have read.
+        unknown: records that no session counted, but that a session may have read that crashed or whose
+            report is missing.
         duplicated: deliveries beyond the first of each record.
-        unreported: consumed records that no producer reported: second copies of a producer without
-            idempotence, those of clients without an audit, or of a producer that crashed.
+        unreported: consumed records that no producer reported: second copies from a producer without
+            idempotence, records of clients without an audit, or records of a producer that crashed.
         late: records that were consumed later than the consumers allow.
-        exact: whether offsets were compared; if not, only numbers were.
-        open: whether the bucket may still change: it is not over, or a producer's report is due.
+        exact: True if offsets were compared, False if only numbers were.
+        open: whether the bucket may still change: it has not ended, or a producer's report is due.
     """
 
     topic: str
@@ -90,11 +93,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The result of comparing reports.
 
     Args:
-        rows: by topic, group and bucket.
-        reports: how many reports it is made of.
-        sessions: how many sessions wrote them.
-        incomplete: the sessions that crashed, or of which a report is missing or left records out, each with
-            the reason; what they counted is not known in full.
+        rows: the numbers by topic, group and bucket.
+        reports: how many reports were compared.
+        sessions: how many sessions wrote the reports.
+        incomplete: the sessions whose counts are incomplete, each with the reason: the session crashed, or
+            one of its reports is missing or leaves records out.
     """
 
     rows: tuple[Reconciled, ...]
@@ -114,11 +117,11 @@ def compare(
     """Compare the reports of producers and consumers.
 
     Args:
-        reports: the reports, in any order; one that is there twice counts once.
-        now_ms: the time at which the last of them was read, in milliseconds since the epoch.
-        topics: the topics to compare; none are all.
-        from_ms: the first bucket is the one in which this time lies.
-        to_ms: the first bucket that is left out begins at this time or later.
+        reports: the reports, in any order; a repeated report counts once.
+        now_ms: the time at which the last report was read, in milliseconds since the epoch.
+        topics: the topics to compare; an empty sequence compares all topics.
+        from_ms: leave out the buckets that end at this time or before.
+        to_ms: leave out the buckets that begin at this time or later.
     """
     by_session: defaultdict[str, dict[int, AuditReport]] = defaultdict(dict)
     for report in reports:
@@ -141,10 +144,10 @@ def compare(
 
 
 class _Doubt:
-    """A time of which a session has not told what it counted.
+    """A time for which a session's counts are missing, which ends at ``until``.
 
-    In ``until`` the records may be that it counted then. It reads in order, so that their offsets lie between
-    what it reported before and after.
+    A session reads in order, so the offsets that it read in this time lie between the offsets in its reports
+    before and after.
     """
 
     def __init__(self, until: float, before: Sequence[AuditReport], after: Sequence[AuditReport]) -> None:
@@ -153,14 +156,14 @@ class _Doubt:
         self._ceiling = _extremes(after, min)
 
     def covers(self, partition: _Partition, bucket: int) -> tuple[float, float] | None:
-        """Return the smallest and the largest offset that it may have read; None for none."""
+        """Return the smallest and the largest offset that the session may have read then; else None."""
         if bucket > self._until:
             return None
         return self._floor.get(partition, -1) + 1, self._ceiling.get(partition, inf) - 1
 
 
 class _Session:
-    """All reports of one session."""
+    """The reports of one session, and the times for which reports are missing."""
 
     def __init__(self, reports: dict[int, AuditReport], now_ms: int) -> None:
         self._reports = [reports[sequence] for sequence in sorted(reports)]
@@ -202,7 +205,7 @@ class _Session:
             yield from report.counts
 
 
-_Places = defaultdict[_Partition, list[AuditCount]]
+_Counts = defaultdict[_Partition, list[AuditCount]]
 
 
 class _Side:
@@ -210,29 +213,29 @@ class _Side:
 
     def __init__(self) -> None:
         self.records = self.bytes = self.other = self.late = self.given_up = self.aborted = 0
-        self.by_partition: _Places = defaultdict(list)
-        """What is at a place that the other side is compared with."""
-        self.aborted_by_partition: _Places = defaultdict(list)
-        self.undecided_by_partition: _Places = defaultdict(list)
+        self.by_partition: _Counts = defaultdict(list)
+        """The counts of records with an offset, which are compared with the other side."""
+        self.aborted_by_partition: _Counts = defaultdict(list)
+        self.undecided_by_partition: _Counts = defaultdict(list)
 
     def add(self, count: AuditCount, *, main: str) -> None:
-        place = count.topic, count.partition
-        if count.given:  # it is among the consumed ones
+        partition = count.topic, count.partition
+        if count.given:  # these records were counted as consumed too
             self.given_up += count.records
         elif count.outcome == main:
             self.records += count.records
             self.bytes += count.bytes
             self.late += count.late
-            self.by_partition[place].append(count)
+            self.by_partition[partition].append(count)
         elif count.outcome == "aborted":
             self.aborted += count.records
-            self.aborted_by_partition[place].append(count)
+            self.aborted_by_partition[partition].append(count)
         elif count.outcome == "undecided":
-            self.undecided_by_partition[place].append(count)
+            self.undecided_by_partition[partition].append(count)
         else:
             self.other += count.records
-            if main != "delivered":  # what was not delivered is at no place
-                self.by_partition[place].append(count)
+            if main != "delivered":  # records that were not delivered have no offset
+                self.by_partition[partition].append(count)
 
 
 def _of_topic(topic: str, sessions: Sequence[_Session], now_ms: int) -> Iterator[Reconciled]:
@@ -242,7 +245,7 @@ def _of_topic(topic: str, sessions: Sequence[_Session], now_ms: int) -> Iterator
         if session.side == "consumer" and any(count.topic == topic for count in session.counts()):
             consumers[session.group].append(session)
     for session in sessions:
-        # One that crashed before its first count may have read any topic.
+        # A session that crashed before its first report may have read any topic.
         of_group = consumers.get(session.group, []) if session.side == "consumer" else []
         if of_group and session.doubts and session not in of_group:
             of_group.append(session)
@@ -285,7 +288,7 @@ def _of_group(
             if any(count.offsets is None for count in (*here, *there, *elsewhere)):
                 found.add_numbers(here, there, in_doubt=bool(in_doubt), is_read=latest_ms >= end)
             else:
-                # Of all buckets, for those of the two ends may differ in length.
+                # Compare with all buckets, because producers' and consumers' buckets may differ in length.
                 found.add_repeated(there, all_sent.get(partition, ()), aborted, unsure)
                 found.add_missing(_offsets(here), all_got.get(partition, ()), in_doubt)
         yield Reconciled(
@@ -315,7 +318,7 @@ def _of_group(
 
 
 class _Found:
-    """What the comparison of a bucket's partitions finds."""
+    """The result of comparing the partitions of one bucket."""
 
     def __init__(self) -> None:
         self.lost = self.pending = self.unknown = self.duplicated = self.unreported = 0
@@ -325,7 +328,7 @@ class _Found:
     def add_numbers(
         self, sent: Sequence[AuditCount], got: Sequence[AuditCount], *, in_doubt: bool, is_read: bool
     ) -> None:
-        """Compare the numbers of a partition whose offsets are not known."""
+        """Compare the numbers of records in a partition whose offsets are not known."""
         self.exact = False
         missing = sum(count.records for count in sent) - sum(count.records for count in got)
         self.duplicated += max(0, -missing)
@@ -337,7 +340,7 @@ class _Found:
     def add_repeated(
         self, got: Sequence[AuditCount], all_sent: Ranges, aborted: Ranges, undecided: Ranges
     ) -> None:
-        """Add what came more often than once, of an aborted transaction, or without having been reported."""
+        """Add the records that were repeated, of aborted transactions, or not reported by a producer."""
         read = _offsets(got)
         self.duplicated += max(0, sum(count.records for count in got) - _length(read))
         committed = _without(read, aborted)
@@ -345,10 +348,10 @@ class _Found:
         self.unreported += _length(_without(_without(committed, all_sent), undecided))
 
     def add_missing(self, sent: Ranges, all_got: Ranges, in_doubt: Sequence[tuple[float, float]]) -> None:
-        """Add what was delivered and is not among what was read."""
+        """Add the records that were delivered and not read."""
         reached = all_got[-1][1] if all_got else -1
         for first, last in _without(sent, all_got):
-            # Each lies between two records that were read, or behind all of them.
+            # Each range lies between two records that were read, or after the last of them.
             if first > reached:
                 self.pending += last - first + 1
                 continue
@@ -371,11 +374,11 @@ def _by_bucket(topic: str, sessions: Iterable[_Session], main: str) -> dict[int,
     return found
 
 
-def _offsets_of_all(buckets: Iterable[_Places]) -> dict[_Partition, Ranges]:
+def _offsets_of_all(buckets: Iterable[_Counts]) -> dict[_Partition, Ranges]:
     """Return the offsets of all buckets, by partition."""
-    found: _Places = defaultdict(list)
-    for places in buckets:
-        for partition, counts in places.items():
+    found: _Counts = defaultdict(list)
+    for bucket in buckets:
+        for partition, counts in bucket.items():
             found[partition].extend(counts)
     return {partition: _offsets(counts) for partition, counts in found.items()}
 
@@ -389,8 +392,8 @@ def _extremes(reports: Sequence[AuditReport], which: Callable[..., int]) -> dict
     for report in reports:
         for count in report.counts:
             for each in count.offsets or ():
-                place = count.topic, count.partition
-                found[place] = which(found.get(place, each[0]), *each)
+                partition = count.topic, count.partition
+                found[partition] = which(found.get(partition, each[0]), *each)
     return found
 
 
@@ -399,7 +402,7 @@ def _length(ranges: Ranges) -> int:
 
 
 def _without(ranges: Ranges, others: Ranges) -> Ranges:
-    """Return what is in ranges and not in others; both are ascending and disjoint."""
+    """Return the offsets in ``ranges`` that are not in ``others``; both are ascending and disjoint."""
     left: list[tuple[int, int]] = []
     index = 0
     for first, last in ranges:

@@ -1,4 +1,4 @@
-"""Read the reports of an audit from their topic, and make rows of usage of them."""
+"""Read the reports of an audit from their topic, and make rows of usage from them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headerware.ops.chargeback.usage import Usage, audited_reads
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic of an audit holds.
+    """The contents of an audit topic.
 
     Args:
         reports: the reports.
-        malformed: how many records are none.
+        malformed: how many records are not reports.
     """
 
     reports: tuple[AuditReport, ...] = ()
@@ -30,16 +30,16 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
 def read_reports(
     conf: Mapping[str, Any], topic: str, *, from_ms: int | None = None, timeout_s: float = 60.0
 ) -> Reports:
-    """Read the reports that a topic holds now.
+    """Return the reports that a topic has now.
 
     Args:
         conf: the settings of a client of confluent-kafka.
-        topic: the topic of the audit.
-        from_ms: reports written before this time are left out, in milliseconds since the epoch.
-        timeout_s: how long reading may take.
+        topic: the audit topic.
+        from_ms: leave out reports written before this time, in milliseconds since the epoch.
+        timeout_s: how long reading may take, in seconds.
 
     Raises:
-        HeaderwareError: the topic is not there, cannot be read, or not in time.
+        HeaderwareError: the topic does not exist, or cannot be read in time.
     """
     reports: list[AuditReport] = []
     malformed = 0
@@ -58,14 +58,15 @@ def read_reports(
 
 
 def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
-    """Return what consumer groups read, as rows of usage, for :func:`headerware.ops.chargeback.charge`.
+    """Return the records that consumer groups read, as rows for :func:`headerware.ops.chargeback.charge`.
 
-    Records and bytes are the application's: a message in slices is one record, and its bytes are those of key
-    and value before compression. A record that was read again counts again. One whose timestamp no calendar
-    has counts in the first hour of 1970, or in the last of the year 9999.
+    Records and bytes are counted as the application gets them: a message in slices is one record, and its
+    size is the size of its key and value before compression. A record that was read again counts again. A
+    record whose timestamp is out of range counts in the first hour of 1970 or in the last hour of the year
+    9999.
 
     Args:
-        reports: the reports; one that is there twice counts once.
+        reports: the reports; a repeated report counts once.
     """
     seen: set[tuple[str, int]] = set()
 
@@ -75,7 +76,7 @@ def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
                 continue
             seen.add((report.session, report.sequence))
             for each in report.counts:
-                if not each.given:  # else it has been counted as consumed
+                if not each.given:  # records that were given up were counted as consumed too
                     yield each.topic, report.group, each.bucket, each.records, each.bytes
 
     return audited_reads(counts())

@@ -1,7 +1,7 @@
-"""Chargeback: what traffic costs, and whom; from counts to a bill and a report, without Spark.
+"""Chargeback: count traffic, compute a bill by owner, and write a report, without Spark.
 
-``count_usage`` counts in one process, and ``headerware.spark_bridge.chargeback`` in Spark, to the same
-figures. Prices, the bill and the page that shows it are the same for both.
+``count_usage`` counts in one process, ``headerware.spark_bridge.chargeback`` counts in Spark, and both get
+the same figures. The prices, the bill and the report are the same for both.
 """
 
 from headerware.core.lazy import lazy

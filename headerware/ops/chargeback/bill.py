@@ -1,4 +1,4 @@
-"""Compute the bill: usage times prices, summed by owner, topic, producer and hour, exactly."""
+"""Compute the bill: usage times prices, summed exactly by owner, topic, producer and hour."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MILLION: Final = 10**6
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic, and what it costs.
+    """Traffic and its cost.
 
     Args:
         records_in: records produced into Kafka.
-        bytes_in: their size on the wire.
-        records_out: records read from it, as far as reads are known.
-        bytes_out: their size.
-        cost: what both cost, exactly, in the currency of the prices.
+        bytes_in: the size of these records on the wire.
+        records_out: records read from Kafka, as far as reads are known.
+        bytes_out: the size of these records.
+        cost: the exact cost of both directions, in the currency of the prices.
     """
 
     records_in: int = 0
@@ -37,12 +37,12 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownReads(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads of unknown size, which therefore cost nothing.
+    """Reads whose size is not known; they are not charged.
 
     Args:
         topic: the topic.
-        group: the consumer group; None if it is not known either.
-        offsets: how many offsets were passed over; None if that is not known either.
+        group: the consumer group; None if it is not known.
+        offsets: how many offsets the group advanced; None if that is not known.
     """
 
     topic: str
@@ -51,19 +51,19 @@ class UnknownReads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """The costs of traffic, and who pays them.
+    """Traffic and its costs, in total and by owner, topic, producer, hour and group.
 
     Args:
         prices: the prices that were used.
-        total: all of it.
-        by_owner: by who pays; None is unattributed.
+        total: the total.
+        by_owner: by the owner that pays; None stands for no owner.
         by_topic: by topic.
-        by_producer: by the service that began the trail; None is unattributed.
-        by_hour: by hour in UTC; None is without a time.
-        by_group: what consumer groups read; what came in is not in it.
-        unknown: reads that are not in it, by topic and group.
+        by_producer: by the service that began the trail; None stands for an unknown producer.
+        by_hour: by hour in UTC; None stands for records without a timestamp.
+        by_group: the outgoing traffic by consumer group.
+        unknown: the reads that are not in the bill because their size is not known, by topic and group.
         malformed: how many incoming records have a trail or a block of ids that cannot be read.
-        sources: where the figures of outgoing traffic come from.
+        sources: the sources of the figures for outgoing traffic.
     """
 
     prices: Prices
@@ -79,13 +79,13 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def charge(usage: Iterable[Usage], prices: Prices) -> Bill:
-    """Return the bill of usage.
+    """Return the bill for usage.
 
-    A topic that has incoming rows and no outgoing ones at all counts as one whose reads are unknown.
+    If a topic has incoming rows but no outgoing rows, its reads are unknown.
 
     Args:
-        usage: the rows, in any order. They are read once; memory grows with the names and hours in them, not
-            with their number.
+        usage: the rows, in any order, read once. Memory grows with the number of distinct names and hours,
+            not with the number of rows.
         prices: the prices.
     """
     sums = _Sums(prices)
@@ -145,7 +145,7 @@ class _Sums:
         else:
             self._malformed += row.malformed
         if not row.records and not row.bytes:
-            return  # says that nothing was read, which is worth knowing and no row of a table
+            return  # the row tells that a group read nothing: the topic's reads are known, and cost nothing
         names = {
             "by_owner": self._owner_of(row.topic, row.group, row.owner),
             "by_topic": row.topic,

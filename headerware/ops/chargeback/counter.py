@@ -1,14 +1,16 @@
-"""Count the usage of topics in one process, from where the last run ended.
+"""Count the usage of topics in one process, each run from where the last run ended.
 
-Each run reads a topic to where it ended when the run began. What came in is kept every 100,000 records with
-the offsets behind it, so that a run that is cut off loses little time, and no count.
+A run reads each topic up to the end that the topic has when the run begins. After every 100,000 records, it
+stores the sums of incoming traffic together with the offsets up to which records are counted. A run that is
+killed therefore loses little work and no count.
 
-Reads are counted by committed offsets. A run takes the offsets of groups, and counts the records between
-those and the ones that the run before took. A group that is behind may read records that were counted when
-they came in: these are read again, for their reads only. So a run begins where the slowest such group was.
+Reads are counted by committed offsets. A run takes the committed offsets of groups, and counts the records
+between these offsets and the offsets that the last run took. If a group lagged, these records may have been
+counted as incoming before; they are then read again, to count only their reads. A run therefore begins at the
+offset of the group that lagged most.
 
-Records of transactions that were aborted, or are open, are counted, too: they were carried. Spark's connector
-reads them as well. Another ``isolation.level`` in the settings counts for more.
+Records of aborted and open transactions count too, because the brokers carried them; Spark's connector also
+reads them. A different ``isolation.level`` in the settings takes precedence.
 """
 
 from __future__ import annotations
@@ -57,23 +59,23 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "headerware-chargeback"
 _KEPT_AFTER: Final = 100_000
-"""After how many records sums are kept."""
+"""The sums are stored after this many records."""
 _REPORTS_KEPT_AFTER: Final = 10_000
 _AUDIT: Final = "audit:"
-"""Before the name of an audit's topic: its records may be counted as traffic, too, and to another offset."""
+"""The prefix for the positions of an audit topic, whose traffic may be counted too, with other offsets."""
 _INTERNAL: Final = "__"
-"""What the names of Kafka's own topics begin with; a pattern does not mean these."""
+"""The prefix of the names of Kafka's own topics, which patterns do not match."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has counted.
+    """The numbers that a run has counted.
 
     Args:
         topics: the topics, in order.
-        records: the records that came in since the last run.
-        bytes: their size on the wire.
-        reports: the audit's reports, and the accounts of guards, that were new.
-        missed: offsets that were deleted since the last run without being counted, by topic.
+        records: the incoming records since the last run.
+        bytes: the size of these records on the wire.
+        reports: the new reports of audits and accounts of guards.
+        missed: the offsets that were deleted before they were counted, by topic.
     """
 
     topics: tuple[str, ...]
@@ -94,27 +96,27 @@ def count_usage(
     on_progress: Callable[[str, Progress], object] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Counted:
-    """Count what came into topics since the last run, and what groups read of it, and keep the sums.
+    """Count the records that topics got, and that groups read, since the last run, and store the sums.
 
     Args:
         conf: the settings of a client of confluent-kafka.
-        topics: names or patterns of topics; a pattern matches none of Kafka's own.
-        kept: where the sums are kept.
-        groups: patterns of the consumer groups whose committed offsets tell what was read; None counts no
-            reads.
+        topics: names or patterns of topics; patterns do not match Kafka's own topics.
+        kept: the file that stores the sums.
+        groups: patterns of the consumer groups whose reads are counted by their committed offsets; None
+            counts no reads.
         audit_topics: the topics with the reports of consumers' ``audit``, and with the accounts of guards.
-        timeout_s: how long the cluster may give no answer, in seconds.
-        on_progress: called with a topic and how far it was read.
-        clock: returns the time with its zone, for the moment at which groups had their offsets.
+        timeout_s: how long the cluster may be without an answer, in seconds.
+        on_progress: called with a topic and how far the topic was read.
+        clock: returns the current time with its time zone, which is stored with the groups' offsets.
 
     Returns:
-        what is new since the last run.
+        The numbers that are new since the last run.
 
     Raises:
-        ConfigError: no topic matches, a topic was made anew since the last run, or the kept usage is of
-            another cluster.
-        HeaderwareError: another process counts into the same file, or time is over.
-        confluent_kafka.KafkaException: the cluster does not answer, or refuses.
+        ConfigError: a name or pattern matches no topic, a topic was recreated since the last run, or the file
+            has the usage of another cluster.
+        HeaderwareError: another process counts into the same file, or the timeout has passed.
+        confluent_kafka.KafkaException: the cluster does not answer, or refuses a request.
     """
     admin = Admin(conf, timeout_s=timeout_s)
     found = admin.metadata()
@@ -160,7 +162,7 @@ class _TopicRun:
         self._positions: Final = {number: position for (_, number), position in kept.positions(topic).items()}
 
     def read(self, reader: TopicReader, on_progress: Callable[[str, Progress], object] | None) -> None:
-        """Read what is new, and keep it."""
+        """Count the new records, and store the sums."""
         reader.start(offsets=self._starts(reader.partitions))
         bounds = reader.bounds
         done = {
@@ -180,14 +182,14 @@ class _TopicRun:
             if on_progress is not None:
                 on_progress(self.topic, reader.progress)
         for number, (_, end) in bounds.items():
-            done[number].end = max(done[number].end, end)  # there are holes at the end, too
+            done[number].end = max(done[number].end, end)  # the last offsets may have no record
         self._keep(came, done)
         if self._now is not None:
             sums = _merged(chain(read.lines(), map(_line_of, unknown)))
             self._kept.add_moment(self.topic, self._before, self._now, sums)
 
     def _starts(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Return where to begin: behind what was counted, or where a group was that has read since."""
+        """Return the offsets to begin at: after the counted records, or where a lagging group began."""
         starts = {number: position.end for number, position in self._positions.items()}
         for (group, topic, number), offset in (self._before.offsets if self._before else {}).items():
             moved = self._now is not None and self._now.offsets.get((group, topic, number), 0) > offset
@@ -219,7 +221,7 @@ class _TopicRun:
         readers = [each for each in ranges if each.begin <= offset < each.end]
         if not is_new and not readers:
             return
-        # A name that is no UTF-8 cannot be read by this client: its record counts without headers.
+        # The client cannot read header names that are not UTF-8: such a record counts without its headers.
         headers = record.headers if is_readable(record) else EMPTY
         owner, opening, part, broken = self._named(headers)
         hour = None if record.timestamp_ms is None else hour_number(record.timestamp_ms)
@@ -236,11 +238,11 @@ class _TopicRun:
 
     def _keep(self, came: _Sums, done: Mapping[int, _Done]) -> None:
         self._kept.add(self.topic, _steps(done), _merged(came.lines()))
-        _go_on(done)
+        _begin_after(done)
 
 
 class _Done:
-    """How far a partition is counted, and from where that is not kept yet."""
+    """The offsets of a partition that are counted but not stored yet, from ``begin`` to ``end``."""
 
     __slots__ = ("begin", "end", "missed")
 
@@ -250,13 +252,14 @@ class _Done:
 
 
 def _counted_to(topic: str, number: int, position: Position | None, begin: int, end: int) -> _Done:
-    """Return how far a partition was counted before, with what is gone since."""
+    """Return where counting of a partition begins, and how many offsets were deleted uncounted."""
     if position is None:
         return _Done(begin)
     if position.end > end:
         raise ConfigError(
-            f"{topic} [{number}] ends at {end:,}, but was counted to {position.end:,}: it was made anew or "
-            "cut off; count the topic into another file. If its leader has just been elected, try again"
+            f"{topic} [{number}] ends at offset {end:,}, but was counted up to {position.end:,}: the topic "
+            "was recreated or truncated; count it into another file. If its leader was just elected, try "
+            "again"
         )
     return _Done(max(begin, position.end), max(0, begin - position.end))
 
@@ -265,14 +268,14 @@ def _steps(done: Mapping[int, _Done]) -> dict[int, Step]:
     return {number: Step(each.begin, each.end, each.missed) for number, each in done.items()}
 
 
-def _go_on(done: Mapping[int, _Done]) -> None:
-    """Begin behind what is kept now."""
+def _begin_after(done: Mapping[int, _Done]) -> None:
+    """Begin the next step after the stored offsets."""
     for each in done.values():
         each.begin, each.missed = each.end, 0
 
 
 class _Key(NamedTuple):
-    """What records have in common while they are summed: names are still bytes, which cost less."""
+    """The key by which records are summed; names stay bytes here, because decoding each would cost time."""
 
     hour: int | None
     group: str | None
@@ -285,7 +288,7 @@ class _Key(NamedTuple):
 
 
 class _Sums:
-    """Records and bytes by key, and how many records there are in all."""
+    """The numbers of records and bytes by key, and the total number of records."""
 
     def __init__(self, topic: str) -> None:
         self._topic: Final = topic
@@ -302,7 +305,7 @@ class _Sums:
         self.records += 1
 
     def lines(self) -> Iterator[tuple[Line, Sum]]:
-        """Yield the sums by the names that the bytes stand for; several may have the same."""
+        """Yield the sums by decoded names; the same names may come several times."""
         for key, (records, size) in self._sums.items():
             producer = name_of_producer(key.opening)
             line = Line(
@@ -352,16 +355,16 @@ def _line_of(row: Usage) -> tuple[Line, Sum]:
     return line, Sum(row.records, row.bytes)
 
 
-def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
-    """Return the topics that names or patterns match, in order; ConfigError if one matches none."""
+def _matching(topics: Iterable[str], existing: Mapping[str, Any]) -> list[str]:
+    """Return the topics that names or patterns match, in order; raise ConfigError if one matches no topic."""
     found: set[str] = set()
     for each in dict.fromkeys(topics):
-        if each in there:
+        if each in existing:
             found.add(each)
             continue
-        matched = {name for name in there if fits(each, name) and not name.startswith(_INTERNAL)}
+        matched = {name for name in existing if fits(each, name) and not name.startswith(_INTERNAL)}
         if not matched:
-            raise ConfigError(f"the cluster has no topic that {each!r} names or matches")
+            raise ConfigError(f"the cluster has no topic with the name or pattern {each!r}")
         found |= matched
     return sorted(found)
 
@@ -369,13 +372,13 @@ def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
 def _group_offsets(
     admin: Admin, groups: TopicPatterns, topics: frozenset[str]
 ) -> dict[tuple[str, str, int], int]:
-    """Return what groups have committed of some topics."""
+    """Return the committed offsets of groups, by group, topic and partition."""
     found = admin.committed(group for group in admin.groups() if groups.matches(group))
-    return {place: offset for place, offset in found.items() if place[1] in topics}
+    return {key: offset for key, offset in found.items() if key[1] in topics}
 
 
 class _AuditRun:
-    """One run over the topic of an audit."""
+    """One run over an audit topic."""
 
     def __init__(self, kept: KeptUsage, topic: str) -> None:
         self.reports = self.missed = 0
@@ -387,7 +390,7 @@ class _AuditRun:
         }
 
     def read(self, conf: Mapping[str, Any], timeout_s: float) -> None:
-        """Count the reports that are new, each once, and keep what they tell."""
+        """Count each new report once, and store the sums."""
         committed = {**conf, "isolation.level": "read_committed"}
         try:
             with TopicReader(committed, self._topic, group_id=_GROUP, timeout_s=timeout_s) as reader:
@@ -418,7 +421,8 @@ class _AuditRun:
 
     def _keep(self, reports: Sequence[AuditReport | Account], done: Mapping[int, _Done]) -> None:
         new: list[AuditReport] = []
-        accounts = [each for each in reports if isinstance(each, Account)]  # each was committed once
+        # An account is committed exactly once; a report may be repeated.
+        accounts = [each for each in reports if isinstance(each, Account)]
         sequences: dict[str, tuple[tuple[int, int], ...]] = {}
         for report in reports:
             if isinstance(report, Account):
@@ -431,12 +435,12 @@ class _AuditRun:
                 new.append(report)
         sums = _merged(map(_line_of, chain(audit_usage(new), account_usage(accounts))))
         self._kept.add(self._name, _steps(done), sums, sequences=sequences)
-        _go_on(done)
+        _begin_after(done)
         self.reports += len(new) + len(accounts)
 
 
 def _reports(messages: Iterable[Message]) -> Iterator[AuditReport | Account]:
-    """Yield the reports of consumers and the accounts of guards; other records are passed over."""
+    """Yield the reports of consumers and the accounts of guards; skip other records."""
     for message in messages:
         with suppress(WireFormatError):
             yield decode_account(message.value())

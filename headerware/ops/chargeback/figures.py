@@ -1,4 +1,4 @@
-"""Figures of a bill as text."""
+"""Format the figures of a bill as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def bytes_text(size: int) -> str:
-    """Return a size in the largest binary unit that it fills: ``1.50 GiB``."""
+    """Return a size in the largest binary unit that is not larger than the size: ``1.50 GiB``."""
     if size < 1024:
         return f"{size} B"
     scaled = [(Decimal(size) / 1024**power, unit) for power, unit in enumerate(_UNITS, start=1)]
@@ -19,19 +19,19 @@ def bytes_text(size: int) -> str:
 
 
 def count_text(count: int, noun: str = "") -> str:
-    """Return a count with separators, and with the noun if there is one: ``1,204 records``."""
+    """Return a count with separators, followed by the noun if one is given: ``1,204 records``."""
     if not noun:
         return f"{count:,}"
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def money_text(amount: Decimal, currency: str = "") -> str:
-    """Return an amount, which is rounded already, as text."""
+    """Return a rounded amount as text."""
     return f"{amount:,f} {currency}".rstrip()
 
 
 def share_text(part: Decimal | int, whole: Decimal | int) -> str:
-    """Return the share of a whole in percent; 0% if the whole is 0."""
+    """Return a part's share of the whole in percent; 0% if the whole is 0."""
     if not whole:
         return "0%"
     percent = Decimal(part) * 100 / Decimal(whole)
@@ -46,5 +46,5 @@ def moment_text(moment: datetime) -> str:
 
 
 def _decimals(value: Decimal) -> int:
-    """Return how many decimals make three digits, which are enough to compare by."""
+    """Return the number of decimals that gives three digits in total."""
     return 2 if value < 10 else 1 if value < 100 else 0

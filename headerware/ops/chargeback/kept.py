@@ -1,18 +1,18 @@
-"""Usage that is kept in a SQLite file, with how far each partition was counted.
+"""Store usage in a SQLite file, with the offsets up to which each partition was counted.
 
-Sums and the offsets behind them change in one transaction of SQLite. So a process that is killed at any
-moment has counted a record and knows it, or neither; and of two that count the same records one is refused.
+One SQLite transaction changes the sums and these offsets together. A process that is killed at any moment has
+therefore stored both or neither. If two processes count the same records, the second is refused.
 
-    position       partition by partition: from where to where it was counted
-    usage          the sums, with the slices of each message apart, for its first one may come later
-    moment         when the offsets of groups were last taken, topic by topic
-    group_offset   these offsets
-    report         the audit's reports that were counted, as ranges of sequences
+    position       for each partition, the offsets from which and up to which it was counted
+    usage          the sums; the slices of each message separately, because the first slice may come later
+    moment         for each topic, the time at which the groups' offsets were last taken
+    group_offset   the offsets of the groups at that time
+    report         the audit reports that were counted, as ranges of sequences
 
-What came into topics is kept as it is counted. What groups read is kept with the moment that ends it: a run
-that is cut off leaves no moment, so the next run counts from the same one.
+Incoming traffic is stored as it is counted. The reads of groups are stored together with the next moment: a
+run that is killed stores no moment, so the next run counts reads from the same moment.
 
-Empty text, the hour -1 and the partition -1 stand for none, for a primary key has no nulls.
+Empty text, the hour -1 and the partition -1 stand for None, because a primary key cannot have nulls.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ CREATE TABLE report (session TEXT NOT NULL PRIMARY KEY, sequences TEXT NOT NULL)
 """
 _FILE: Final = FileKind("file of kept usage", 0x68776367, _SCHEMA, version=1)  # "hwcg"
 _MOST: Final = (1 << 62) - 1
-"""The most of a sum: two of them fit SQLite's integers, whatever somebody has forged in a report."""
+"""The limit of a sum: two sums fit SQLite's integers, even if somebody forges the numbers in a report."""
 _ADD: Final = f"""
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     records = min(records + excluded.records, {_MOST}), bytes = min(bytes + excluded.bytes, {_MOST}),
     malformed = malformed + excluded.malformed
 """  # noqa: S608 - a number of our own
-"""A null stays a null: what is not known of one part is not known of the sum."""
+"""A null stays a null: if one part of a sum is not known, the sum is not known."""
 _MOVE: Final = """
 INSERT INTO position VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     end = excluded.end, missed = missed + excluded.missed
@@ -77,7 +77,7 @@ INSERT INTO position VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 
 
 _ROWS: Final = "SELECT * FROM usage WHERE hour BETWEEN ? AND ? OR message <> x'' ORDER BY topic, hour"
-"""A message's first slice may be of another hour than the rest."""
+"""The first slice of a message may have another hour than the other slices."""
 _READ: Final = "SELECT DISTINCT topic FROM usage WHERE source IN ('offsets', 'unknown')"
 _AUDITED: Final = "SELECT DISTINCT consumer_group, topic FROM usage WHERE source = 'audit'"
 _COMPARED: Final = "SELECT topic FROM moment WHERE taken > 1 ORDER BY topic"
@@ -85,12 +85,12 @@ _LAST_HOUR: Final = 1 << 40
 
 
 class Position(NamedTuple):
-    """How far a partition was counted.
+    """The offsets up to which a partition was counted.
 
     Args:
         begin: the first offset that was counted.
-        end: the offset behind the last.
-        missed: the offsets between that were deleted before they were counted.
+        end: the offset after the last that was counted.
+        missed: how many offsets between them were deleted before they were counted.
     """
 
     begin: int
@@ -111,7 +111,7 @@ class Moment(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What was counted of a partition: offsets from ``begin`` to ``end``, after ``missed`` deleted ones."""
+    """The counted offsets of a partition, from ``begin`` to ``end``; ``missed`` deleted ones come before."""
 
     begin: int
     end: int
@@ -119,15 +119,15 @@ class Step(NamedTuple):
 
 
 class KeptUsage:
-    """Keep usage in a file, which is made if it is not there; for one thread.
+    """Store usage in a file, which is created if it does not exist; for one thread.
 
-    Several processes may use the file at once. What one has counted, another refuses to count again.
+    Several processes may use the file at once; a process cannot add records that another has counted.
 
     Args:
         path: the file.
 
     Raises:
-        ConfigError: the file is of another application, was changed by one, or cannot be opened.
+        ConfigError: another application wrote or changed the file, or the file cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -136,13 +136,14 @@ class KeptUsage:
             self._connection: Final = _FILE.open(self._path, wait_s=_WAIT_S)
 
     def usage(self, *, since: datetime | None = None, until: datetime | None = None) -> list[Usage]:
-        """Return what was counted, as rows for :func:`headerware.ops.chargeback.charge`.
+        """Return the stored usage, as rows for :func:`headerware.ops.chargeback.charge`.
 
-        Reads of a group and topic are the audit's, if it has any, else those by committed offsets.
+        The reads of a group and topic come from the audit if the audit has any, else from committed offsets.
 
         Args:
-            since: the first hour, with a time zone; records without a time are left out then.
-            until: the hour behind the last one, likewise.
+            since: the first hour, with a time zone. If it is given, records without a timestamp are left out.
+            until: the hour after the last, with a time zone. If it is given, records without a timestamp are
+                left out.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -164,10 +165,10 @@ class KeptUsage:
         return [*kept, *(unread(topic) for topic in compared if topic not in read)]
 
     def positions(self, topic: str | None = None) -> dict[tuple[str, int], Position]:
-        """Return how far partitions were counted, by topic and partition.
+        """Return the offsets up to which partitions were counted, by topic and partition.
 
         Args:
-            topic: of this topic only, or None for all.
+            topic: return only this topic's partitions; None returns all.
         """
         with self._errors():
             rows = self._connection.execute(
@@ -176,15 +177,15 @@ class KeptUsage:
         return {(name, partition): Position(*rest) for name, partition, *rest in rows}
 
     def require_cluster(self, cluster_id: str | None) -> None:
-        """Note of which cluster the usage is; ConfigError if the file has that of another one."""
+        """Store the cluster's id in a new file; raise ConfigError if the file has another cluster's usage."""
         with self._errors(), self._transaction("BEGIN IMMEDIATE") as connection:
             found = connection.execute("SELECT id FROM cluster").fetchone()
             if found is None:
                 connection.execute("INSERT INTO cluster VALUES (?)", (cluster_id or "",))
             elif found[0] != (cluster_id or ""):
                 raise ConfigError(
-                    f"the file has the usage of cluster {found[0]!r}, and this is {cluster_id!r}; keep each "
-                    "cluster's usage in a file of its own",
+                    f"expected the usage of cluster {cluster_id!r}, found the usage of cluster {found[0]!r}; "
+                    "use a separate file for each cluster",
                     path=str(self._path),
                 )
 
@@ -196,16 +197,16 @@ class KeptUsage:
         *,
         sequences: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
     ) -> None:
-        """Add what was counted of a topic's partitions, all of it or nothing.
+        """Add the counts of a topic's partitions in one transaction.
 
         Args:
             topic: the topic.
-            steps: what was counted of each partition.
+            steps: the counted offsets of each partition.
             sums: the sums.
-            sequences: for reports of an audit, those of each session that are counted now.
+            sequences: for an audit topic, the sequences of all reports that are counted now, by session.
 
         Raises:
-            HeaderwareError: another process has counted one of these partitions meanwhile.
+            HeaderwareError: another process has counted one of these partitions in the meantime.
             ConfigError: the file cannot be written.
         """
         with self._errors(), self._transaction("BEGIN IMMEDIATE") as connection:
@@ -215,9 +216,9 @@ class KeptUsage:
                 ).fetchone()
                 if found is not None and found[0] != step.begin - step.missed:
                     raise HeaderwareError(
-                        f"{topic} [{partition}]: another process counts into {self._path}: it was at offset "
-                        f"{step.begin - step.missed} and is now at {found[0]}; nothing counts twice; let "
-                        "one of them work at a time"
+                        f"{topic} [{partition}]: expected to count from offset {step.begin - step.missed}, "
+                        f"but another process has counted up to offset {found[0]} into {self._path}; no "
+                        "record was counted twice; run one process at a time"
                     )
                 connection.execute(_MOVE, (topic, partition, step.begin, step.end, step.missed))
             connection.executemany(_ADD, map(_row, sums.items()))
@@ -227,7 +228,7 @@ class KeptUsage:
             )
 
     def moment(self, topic: str) -> Moment | None:
-        """Return the offsets of groups as they were last taken, or None if they never were."""
+        """Return the offsets of groups that were last taken; None if they were never taken."""
         with self._errors(), self._transaction("BEGIN") as connection:
             found = connection.execute("SELECT at_us FROM moment WHERE topic = ?", (topic,)).fetchone()
             rows = connection.execute(
@@ -238,23 +239,23 @@ class KeptUsage:
         return Moment(_at(found[0]), {(group, name, number): offset for group, name, number, offset in rows})
 
     def add_moment(self, topic: str, before: Moment | None, now: Moment, sums: Mapping[Line, Sum]) -> None:
-        """Replace a topic's moment by a later one, and add what groups read between the two.
+        """Replace a topic's moment by a later one, and add the reads of groups between the two.
 
         Args:
             topic: the topic.
             before: the moment that :meth:`moment` returned.
-            now: the later one; its offsets of other topics are left out.
-            sums: what was read between the two.
+            now: the later moment; its offsets of other topics are left out.
+            sums: the reads between the two moments.
 
         Raises:
-            HeaderwareError: another process has replaced the moment meanwhile.
+            HeaderwareError: another process has replaced the moment in the meantime.
             ConfigError: the file cannot be written.
         """
         with self._errors(), self._transaction("BEGIN IMMEDIATE") as connection:
             found = connection.execute("SELECT at_us FROM moment WHERE topic = ?", (topic,)).fetchone()
             if (None if found is None else _at(found[0])) != (None if before is None else before.at):
                 raise HeaderwareError(
-                    f"{topic}: another process counts reads into {self._path}; let one of them work at a time"
+                    f"{topic}: another process has counted reads into {self._path}; run one process at a time"
                 )
             connection.execute(
                 "INSERT INTO moment VALUES (?, ?, 1) "
@@ -273,7 +274,7 @@ class KeptUsage:
             connection.executemany(_ADD, map(_row, sums.items()))
 
     def sequences(self, session: str) -> tuple[tuple[int, int], ...]:
-        """Return which reports of a session were counted, as ranges with both ends included."""
+        """Return the sequences of a session's counted reports, as ranges that include both ends."""
         with self._errors():
             found = self._connection.execute(
                 "SELECT sequences FROM report WHERE session = ?", (session,)
@@ -303,7 +304,7 @@ class KeptUsage:
         try:
             yield
         except sqlite3.Error as error:
-            raise ConfigError(f"kept usage cannot be used: {error}", path=str(self._path)) from error
+            raise ConfigError(f"the stored usage cannot be used: {error}", path=str(self._path)) from error
 
 
 def _row(item: tuple[Line, Sum]) -> tuple[Any, ...]:
@@ -343,7 +344,7 @@ def _line(row: tuple[Any, ...]) -> tuple[Line, Sum]:
 
 
 def _hours(since: datetime | None, until: datetime | None) -> tuple[int, int]:
-    """Return the first and the last hour's number; without either, rows without an hour are among them."""
+    """Return the numbers of the first and the last hour; with neither bound, include -1, which is no hour."""
     first = -1 if since is None and until is None else 0
     if since is not None:
         first = max(first, int(since.timestamp()) // HOUR_SECONDS)

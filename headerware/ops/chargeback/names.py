@@ -1,4 +1,4 @@
-"""Read owners and producers from headers; anyone may write these, so the text is made harmless."""
+"""Read owners and producers from headers; anyone can write these, so their text is shortened and escaped."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from headerware.registry.header_names import printable
 OWNER_HEADER: Final = "hw.owner"
 MAX_NAME_CHARACTERS: Final = 120
 MAX_OWNER_BYTES: Final = 1024
-"""How many bytes of an owner's header are read."""
+"""How many bytes of the header ``hw.owner`` are read."""
 
 TIMELESS: Final = "1,at=0"
-"""The beginning of an opening that has an entry: that of a trail whose first entry has no time."""
+"""The beginning of an opening: a trail whose first entry has the time 0."""
 OPENING: Final = (
     r"^1(?:;left=[0-9]{1,5})?"
     r"(?:,at=-?[0-9]{1,19}(;by=[^;,]{0,255}|(?!;by=))(?![^;,])|(?![\s\S]))"
 )
-"""The beginning of a trail, up to the end of its first service (spec/trail.md); for Python and Java."""
+"""Matches a trail up to the end of its first service (spec/trail.md), in Python and in Java."""
 _opening: Final = re.compile(OPENING.encode())
 _BATCH_MARKS: Final = "/#"
 
 
 class Producer(NamedTuple):
-    """The service that began a record's trail; ``name`` is None if the trail does not say.
+    """The service that began a record's trail; ``name`` is None if the trail names no service.
 
-    ``malformed`` says that there is a trail that cannot be read.
+    ``malformed`` is True if the record has a trail that cannot be read.
     """
 
     name: str | None
@@ -38,25 +38,22 @@ class Producer(NamedTuple):
 def owner_name(value: bytes | None) -> str | None:
     """Return the owner that a header names, or None.
 
-    Bytes that are no UTF-8 are replaced, and characters that do not print are escaped.
+    Bytes that are not UTF-8 are replaced, and characters that cannot be printed are escaped.
     """
     return _name((value or b"")[:MAX_OWNER_BYTES].decode("utf-8", "replace"))
 
 
 def trail_opening(value: bytes) -> bytes:
-    """Return the part of a trail that names its producer, without the time, so that it is the same each time.
+    """Return a trail of one entry, which names the producer and has no time; empty if the value is no trail.
 
-    It is a trail of one entry, or empty if the value is no trail.
+    Without the time, all records of a producer have the same opening.
     """
     found = _opening.match(value)
     return b"" if found is None else TIMELESS.encode() + (found[1] or b"")
 
 
 def producer_name(opening: bytes | None) -> Producer:
-    """Return the service that a trail begins with; entries of a job (``service/job#batch``) name theirs too.
-
-    ``opening`` is the result of :func:`trail_opening`. Nothing behind the first entry's service is read.
-    """
+    """Return the service in an opening from :func:`trail_opening`; of ``service/job#batch``, the service."""
     if opening is None:
         return Producer(None)
     try:

@@ -1,4 +1,4 @@
-"""Read prices from TOML: rates of incoming and outgoing traffic, owners for what has none, and budgets.
+"""Read prices from TOML: rates of incoming and outgoing traffic, default owners, and budgets.
 
     currency = "EUR"
     decimals = 2                         # of rounded amounts
@@ -7,23 +7,23 @@
     per_gib = 0.09                       # a GiB is 2**30 bytes
     per_million_records = 0.20
 
-    [outgoing]                           # records read from it
+    [outgoing]                           # records read from Kafka
     per_gib = 0.05
 
-    [[topics]]                           # the first that matches; rates that it leaves out are as above
+    [[topics]]                           # the first match counts; rates that it leaves out are as above
     pattern = "payments.*"
     incoming = { per_gib = 0.30 }
 
     [owners]                             # for records without hw.owner, by topic
     "payments.*" = "payments"
 
-    [groups]                             # payers for the reads of consumer groups, else the record's owner
+    [groups]                             # who pays for the reads of a group; else the record's owner pays
     "billing-*" = "billing"
 
-    [budgets]                            # the planned costs of an owner in the time of one report
+    [budgets]                            # the planned costs of an owner in the period of one report
     payments = 120
 
-Numbers are decimal from the file to the page: no binary fraction comes between.
+Numbers stay decimal from the file to the report and are never converted to binary fractions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _MAX_DECIMALS: Final = 12
 _MAX_RATE: Final = Decimal(10) ** 15
 _MAX_PLACES: Final = 15
-"""Beyond these bounds sums might not be exact (bill.py)."""
+"""Larger values could make sums inexact (bill.py)."""
 
 
 def _require_amount(amount: Decimal | None, path: str) -> None:
@@ -65,15 +65,15 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The costs of traffic in one direction.
 
     Args:
-        per_gib: for 2**30 bytes.
-        per_million_records: for a million records.
+        per_gib: the price of 2**30 bytes; None if it is not set.
+        per_million_records: the price of a million records; None if it is not set.
     """
 
     per_gib: Decimal | None = None
     per_million_records: Decimal | None = None
 
     def over(self, default: Rates) -> Rates:
-        """Return these rates, completed by others."""
+        """Return these rates, with the rates that are not set taken from ``default``."""
         return Rates(
             per_gib=default.per_gib if self.per_gib is None else self.per_gib,
             per_million_records=(
@@ -87,8 +87,8 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Args:
         pattern: a pattern of topics.
-        incoming: for what is produced into them.
-        outgoing: for what is read from them.
+        incoming: the rates of records produced into these topics.
+        outgoing: the rates of records read from these topics.
     """
 
     pattern: str
@@ -97,21 +97,21 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The prices of traffic, and who pays them.
+    """The prices of traffic, and the owners that pay them.
 
     Args:
-        currency: what amounts are called.
+        currency: the name of the currency.
         decimals: how many decimals amounts are rounded to, 0 to 12.
-        incoming: for what is produced into Kafka; free if it is left out.
-        outgoing: for what is read from it.
-        topics: rates of their own for some topics; of several that match the first counts.
-        owners: who owns records without an owner of their own, by patterns of topics; the first counts.
-        groups: who pays for what consumer groups read, by patterns of groups; for others the records' owner
-            pays.
-        budgets: what owners mean to spend in the time of one report.
+        incoming: the rates of records produced into Kafka; rates that are not set are 0.
+        outgoing: the rates of records read from Kafka; rates that are not set are 0.
+        topics: different rates for some topics; the first pattern that matches counts.
+        owners: the owners of records that name none, by patterns of topics; the first match counts.
+        groups: the owners that pay for the reads of consumer groups, by patterns of groups; for other groups,
+            the record's owner pays.
+        budgets: the planned costs of owners in the period of one report.
 
     Raises:
-        ConfigError: an amount that is negative, no number or beyond all bounds, or too many decimals.
+        ConfigError: an amount is negative, not a number or too large, or has too many decimals.
     """
 
     currency: str = "EUR"
@@ -124,7 +124,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     budgets: Mapping[str, Decimal] = {}
 
     def __post_init__(self) -> None:
-        """Refuse prices that make no bill possible."""
+        """Refuse amounts for which no exact bill can be computed."""
         if not 0 <= self.decimals <= _MAX_DECIMALS:
             raise ConfigError(f"expected 0 to {_MAX_DECIMALS}, found {self.decimals}", path="decimals")
         for path, rates in self._every_rates():
@@ -134,7 +134,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _require_amount(budget, f"budgets.{owner}")
 
     def rates(self, topic: str, direction: Direction) -> Rates:
-        """Return the rates of a topic, all of them set."""
+        """Return the rates of a topic; rates that are not set are 0."""
         default = (self.incoming if direction == "in" else self.outgoing).over(_FREE)
         for each in self.topics:
             if fits(each.pattern, topic):
@@ -142,18 +142,18 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return default
 
     def owner_of(self, topic: str, group: str | None, owner: str | None) -> str | None:
-        """Return who pays: the group's owner, else the record's, else the topic's, else None.
+        """Return the owner that pays: the group's owner, else the record's, else the topic's, else None.
 
         Args:
             topic: the topic.
-            group: the consumer group that read, or None for what came in.
-            owner: what the record itself says.
+            group: the consumer group that read the record; None for incoming records.
+            owner: the owner that the record names.
         """
         payer = None if group is None else _first(self.groups, group)
         return payer or owner or _first(self.owners, topic)
 
     def _every_rates(self) -> Iterator[tuple[str, Rates]]:
-        """Return all rates, each with its path."""
+        """Yield all rates, each with its path."""
         yield from (("incoming", self.incoming), ("outgoing", self.outgoing))
         for number, topic in enumerate(self.topics):
             yield f"topics[{number}].incoming", topic.incoming
@@ -167,15 +167,15 @@ def load_prices(path: str | os.PathLike[str]) -> Prices:
         path: the file.
 
     Raises:
-        ConfigError: the file cannot be read, is no TOML, or holds what prices do not have: where, and the
-            nearest right name.
+        ConfigError: the file cannot be read, is not TOML, or has an unknown name; the message tells where,
+            and the nearest valid name.
     """
     try:
-        # Decimal numbers, as they are written: 0.1 must not become the nearest binary fraction.
+        # Parse numbers as Decimal, so that 0.1 does not become the nearest binary fraction.
         table = tomllib.loads(read_plain(path, _MAX_BYTES)[0].decode(), parse_float=Decimal)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, and a number without end
+    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, or a number with too many digits
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
     return table_from(table, Prices, source=str(path))
 

@@ -1,8 +1,9 @@
-"""Reads by committed offsets: the records that groups read between two moments, as far as that is known.
+"""Compute reads from committed offsets: the records that groups read between two moments, if known.
 
-Offsets are compared moment by moment. If a group's offset moved forward from one to the next, the group read
-the records between; they count for the hour in which that stretch began. Reads are unknown for records that
-the job does not cover, for groups that had no offset a moment before, and for groups that went back.
+The offsets of each moment are compared with the offsets of the moment before. If a group's offset moved
+forward, the group read the records in between; these reads count for the hour of the earlier moment. Reads
+are unknown for records that the job does not cover, for groups that had no offset at the earlier moment, and
+for groups whose offset moved back.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class GroupOffset(msgspec.Struct, frozen=True):
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """The offsets of a partition whose records are in a frame.
+    """The offsets of a partition whose records are available to count.
 
     Args:
         topic: the topic.
         partition: the partition.
         begin: the first offset.
-        end: the offset behind the last.
+        end: the offset after the last.
     """
 
     topic: str
@@ -58,7 +59,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class ReadRange(msgspec.Struct, frozen=True):
-    """Offsets that a group read in an hour (UTC), with their records in the frame; ``end`` is exclusive."""
+    """Offsets that a group read in an hour (UTC) and whose records are available; ``end`` is exclusive."""
 
     group: str
     topic: str
@@ -71,8 +72,8 @@ class ReadRange(msgspec.Struct, frozen=True):
 class Reads(msgspec.Struct, frozen=True):
     """The reads between two moments.
 
-    The records in ``ranges`` are to be counted. ``known`` needs no counting: unknown reads, and topics that
-    no group read.
+    The records in ``ranges`` are still to be counted. ``known`` has rows that need no counting: unknown
+    reads, and topics that no group read.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -82,8 +83,8 @@ class Reads(msgspec.Struct, frozen=True):
 def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> Reads:
     """Return the ranges that groups read between the moments at which their offsets were taken.
 
-    Fewer than two moments tell nothing, and each needs a time zone. Topics that nobody read come from
-    ``covered``.
+    With fewer than two moments the result is empty. Each moment needs a time zone. Topics in ``covered`` that
+    no group read get a row too.
     """
     moments = _by_moment(offsets)
     if len(moments) < 2:
@@ -104,10 +105,10 @@ def reads_between(
     later: Mapping[GroupPartition, int],
     covered: Iterable[Covered],
 ) -> Reads:
-    """Return the ranges that groups read between two moments, and what is unknown of them.
+    """Return the ranges that groups read between two moments, and the unknown reads.
 
-    Unlike :func:`read_ranges` it takes a moment without any offsets as one, and says nothing of topics that
-    nobody read.
+    Unlike :func:`read_ranges`, this accepts a moment without offsets, and returns no rows for topics that no
+    group read.
     """
     bounds = {(each.topic, each.partition): each for each in covered}
     unknown: dict[_GroupHour, int | None] = {}
@@ -122,7 +123,7 @@ def _between_moments(
     bounds: Mapping[tuple[str, int], Covered],
     unknown: dict[_GroupHour, int | None],
 ) -> Iterator[ReadRange]:
-    """Yield the ranges to count, and add to what is unknown."""
+    """Yield the ranges to count, and add the unknown reads to ``unknown``."""
     for reader, end in later.items():
         found, missing = _between(reader, earlier.get(reader), end, bounds.get(reader[1:]), since)
         yield from found
@@ -133,7 +134,7 @@ def _between_moments(
 def _between(
     reader: GroupPartition, begin: int | None, end: int, bounds: Covered | None, since: datetime
 ) -> tuple[list[ReadRange], int | None]:
-    """Return the range to count, and how many offsets cannot be counted; None if that is unknown."""
+    """Return the range to count, and the number of offsets that cannot be counted; None if unknown."""
     if begin is None or end < begin:
         return [], None
     low, high = (begin, begin) if bounds is None else (max(begin, bounds.begin), min(end, bounds.end))
@@ -171,5 +172,5 @@ def _unknown(group: str, topic: str, hour: datetime, records: int | None) -> Usa
 
 
 def unread(topic: str) -> Usage:
-    """Return the row that says that no group read a topic."""
+    """Return a row which tells that no group read the topic."""
     return Usage(hour=None, topic=topic, direction="out", records=0, bytes=0, source="offsets")

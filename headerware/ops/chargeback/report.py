@@ -1,7 +1,8 @@
-"""The report: one HTML file that needs nothing else, neither network nor script.
+"""Write the report: one self-contained HTML file, without scripts or network access.
 
-Totals come first, then time, owners, topics, producers, readers, and how it all was counted. The page
-itself is ``report.html.jinja``, and its style ``report.css``; what they show is prepared here.
+The page shows totals, traffic over time, owners, topics, producers, readers, and how the figures were
+counted. ``report.html.jinja`` is its template and ``report.css`` its style; this module prepares the
+contents.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ _TITLE: Final = "Kafka chargeback"
 _LISTED: Final = 200
 """How many unknown reads are listed."""
 _UNFOLDED: Final = 8
-"""How many of them are shown at once."""
+"""Up to this number, the list of unknown reads is open when the page loads."""
 
 
 def write_report(
     path: str | os.PathLike[str], bill: Bill, *, title: str = _TITLE, at: datetime | None = None
 ) -> None:
-    """Write a bill as one HTML file that needs nothing else.
+    """Write a bill as one self-contained HTML file.
 
     Args:
-        path: the file; what is there already is replaced.
+        path: the file; an existing file is replaced.
         bill: the bill.
-        title: what the page is called.
-        at: when it was made, with a time zone; None means now.
+        title: the title of the page.
+        at: the time of the report, with a time zone; None means now.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -58,12 +59,12 @@ def write_report(
 
 
 def require_report() -> None:
-    """Raise MissingPartError if jinja2, which makes the page, is not installed."""
+    """Raise MissingPartError if jinja2, which the report needs, is not installed."""
     _template()
 
 
 def report_html(bill: Bill, *, title: str = _TITLE, at: datetime | None = None) -> str:
-    """Return a bill as the text of an HTML page; the arguments are those of :func:`write_report`."""
+    """Return the text of the HTML page; the arguments are as for :func:`write_report`."""
     page, style = _template()
     time = periods(bill.by_hour, bill.prices.decimals)
     text: str = page.render(
@@ -91,11 +92,7 @@ def report_html(bill: Bill, *, title: str = _TITLE, at: datetime | None = None) 
 
 @cache
 def _template() -> tuple[Any, str]:
-    """Return the page, and the text of its style.
-
-    Raises:
-        MissingPartError: jinja2 is not installed.
-    """
+    """Return the template of the page, and the text of its style."""
     try:
         from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - only the report needs it
     except ImportError as error:
@@ -177,7 +174,7 @@ class _Note(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of a table; a name by rank may have bars and a note below it."""
+    """A line of a table; in a table by rank, the name may have bars and a note below."""
 
     name: str
     cells: Sequence[_Cell]
@@ -196,7 +193,7 @@ class _Table(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """A table by rank, and a folded one of the others below it."""
+    """A table by rank, and a collapsed table of the other names."""
 
     noun: str
     shown: _Table | None
@@ -205,19 +202,19 @@ class _Ranked(NamedTuple):
 
 
 _Below = Callable[[Row], tuple[_Bar, _Note] | None]
-"""Returns what is shown below the bar of a row, such as its budget."""
+"""Returns a bar and a note to show below the bar of a row, such as its budget."""
 
 
 def _nothing_below(row: Row) -> None:
-    """Show nothing."""
+    """Return None, for tables that show nothing below the bar of a row."""
 
 
 class _Layout(NamedTuple):
     """The contents of a table by rank.
 
-    ``noun`` is what a name is called: ``owner``, ``topic``. ``unread`` are names whose reads are not known,
-    or only in part; None is every name. ``incoming`` says that there is a column of what came in. ``below``
-    returns what is shown below the bar of a row.
+    ``noun`` is the kind of the names: ``owner``, ``topic``. ``unread`` has the names whose reads are unknown
+    or partly unknown; None means all names. ``incoming`` is True if the table has a column of incoming
+    traffic.
     """
 
     caption: str
@@ -232,7 +229,7 @@ def _rankings(bill: Bill) -> list[_Ranked]:
 
 
 def _layouts(bill: Bill) -> list[tuple[_Layout, Mapping[str | None, Traffic] | Mapping[str, Traffic]]]:
-    """Return the tables by rank; if no reads are known at all, each says so for every name."""
+    """Return the tables by rank; if no reads are known at all, each table shows them as unknown."""
     unread = frozenset(each.topic for each in bill.unknown)
     every: frozenset[str] | None = frozenset() if bill.sources or not unread else None
     payers = _Layout("Who pays, and for how much", "owner", unread=every, below=_budget_note(bill))
@@ -273,7 +270,7 @@ def _ranked_line(row: Row, layout: _Layout, longest: int) -> _Line:
     elif row.name is None:
         name, kind = f"unattributed: no {layout.noun} is named", "nobody"
     else:
-        name = printable(row.name)  # anyone can name groups, too
+        name = printable(row.name)  # anyone can choose a group's name
     bars = [_traffic_bar(row.traffic, longest)] if row.count == 1 else []
     note = None
     if (below := layout.below(row)) is not None:
@@ -322,7 +319,7 @@ _BAR_WIDTH: Final = 1000
 
 
 def _traffic_bar(traffic: Traffic, longest: int) -> _Bar:
-    """Return a bar of incoming and, behind it, outgoing traffic."""
+    """Return a bar of incoming traffic, followed by outgoing traffic."""
     incoming = _bar_length(traffic.bytes_in, longest)
     outgoing = _bar_length(traffic.bytes_out, longest)
     told = f"{bytes_text(traffic.bytes_in)} in, {bytes_text(traffic.bytes_out)} out"
@@ -330,7 +327,7 @@ def _traffic_bar(traffic: Traffic, longest: int) -> _Bar:
 
 
 def _budget_bar(share: Decimal, state: str) -> _Bar:
-    """Return a bar of how much of a budget is spent."""
+    """Return a bar that shows the spent share of a budget."""
     spent = min(int(share * _BAR_WIDTH), _BAR_WIDTH)
     told = f"{share * 100:.0f}% of the budget"
     return _bar("bar budget", told, _BarPart("whole", 0, _BAR_WIDTH), _BarPart(state, 0, spent))
@@ -341,7 +338,7 @@ def _bar(kind: str, told: str, *parts: _BarPart) -> _Bar:
 
 
 def _bar_length(size: int, longest: int) -> int:
-    """Return the length of a bar; more than nothing is always visible."""
+    """Return the length of a bar; a size above 0 is always visible."""
     return max(size * _BAR_WIDTH // longest, 2) if size and longest else 0
 
 
@@ -400,7 +397,7 @@ class _Chart(NamedTuple):
 
 
 def _chart(found: Periods, currency: str) -> _Chart | None:
-    """Return the chart, or None if there is no traffic."""
+    """Return the chart; None if there is no traffic."""
     if not found.bars:
         return None
     most = max(map(_bytes_of, found.bars))
@@ -444,7 +441,7 @@ _SOURCES: Final = {
 
 
 def _method(bill: Bill) -> tuple[str, ...]:
-    """Explain how the figures were counted."""
+    """Return sentences that explain how the figures were counted."""
     read = "; ".join(_SOURCES[source] for source in sorted(bill.sources) if source in _SOURCES)
     return (
         f"Bytes of a record: {FORMULA}, as they travel, before a producer compresses whole batches.",

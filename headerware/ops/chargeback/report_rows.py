@@ -1,4 +1,4 @@
-"""Prepare the tables by rank and the chart: rows, and traffic over time as bars."""
+"""Prepare the report's tables by rank and its chart of traffic over time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headerware.ops.chargeback.bill import Traffic
 from headerware.ops.chargeback.shares import shares, total
 
 SHOWN: Final = 20
-"""How many rows a table shows; the others are summed up in one row, and listed below the table."""
+"""How many rows a table shows; the other rows are summed up in one, and listed below the table."""
 LISTED: Final = 500
-"""How many of the others are listed: anyone can make names, and the page must stay small enough to open."""
+"""How many of the other rows are listed: anyone can make up names, and the page must stay small."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One row for ``count`` names; ``name`` is None for the unattributed, and ``amount`` is rounded."""
+    """One row for ``count`` names; ``name`` is None for unattributed traffic; ``amount`` is rounded."""
 
     name: str | None
     traffic: Traffic
@@ -28,9 +28,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """A table's rows; the amounts of ``shown`` add up to the total, those of ``others`` to its last row.
+    """The rows of a table by rank.
 
-    ``shown`` has the largest, the unattributed among them, then one row for all others.
+    ``shown`` has the largest rows, always the row of unattributed traffic, and last one row for all other
+    names; its amounts add up to the total. ``others`` lists the other names; its amounts add up to that last
+    row.
     """
 
     shown: tuple[Row, ...] = ()
@@ -88,7 +90,7 @@ MAX_BARS: Final = 200
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """One bar; its amount is rounded."""
+    """One bar of the chart; its amount is rounded."""
 
     label: str
     traffic: Traffic
@@ -96,10 +98,10 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
-    """All bars, oldest first; with ``earlier`` and ``timeless`` their amounts add up to the total.
+    """All bars of the chart, oldest first, including bars without traffic between others.
 
-    ``unit`` is ``hour``, ``day``, ``month`` or ``year``. Bars without traffic between others are included.
-    ``earlier`` lies before the first bar because there are too many; ``timeless`` has no time.
+    ``unit`` is ``hour``, ``day``, ``month`` or ``year``. ``earlier`` sums up older periods if there are too
+    many bars; ``timeless`` sums up traffic without a timestamp. The amounts of all add up to the total.
     """
 
     unit: str
@@ -109,7 +111,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def periods(by_hour: Mapping[datetime | None, Traffic], decimals: int) -> Periods:
-    """Put hours together into at most :data:`MAX_BARS` bars."""
+    """Group hours into at most :data:`MAX_BARS` bars."""
     hours = [hour for hour in by_hour if hour is not None]
     unit, form, following = _fitting(min(hours), max(hours)) if hours else _UNITS[0]
     grouped: dict[str, list[Traffic]] = _empty(min(hours), max(hours), form, following) if hours else {}
@@ -155,7 +157,7 @@ def _fitting(first: datetime, last: datetime) -> tuple[str, str, _Following | No
 def _empty(
     first: datetime, last: datetime, form: str, following: _Following | None
 ) -> dict[str, list[Traffic]]:
-    """Return all bars from the first to the last, also those without traffic."""
+    """Return the labels of all bars from the first to the last, including bars without traffic."""
     labels: dict[str, list[Traffic]] = {}
     moment = first
     while following is not None and moment.strftime(form) <= last.strftime(form):

@@ -1,10 +1,11 @@
-"""What a record counts as: whose it is, of which hour, and which message if it is a slice.
+"""The rules for counting a record: its owner, its producer, its hour, and the message if it is a slice.
 
-These rules have no client and no clock. The counter in one process applies them to each record; in Spark the
-JVM does most of it in SQL (``spark_bridge/chargeback/counting.py``), and its workers use what is here.
+These rules use neither a client nor a clock. The counter in one process applies them to each record. In
+Spark, SQL in the JVM does most of the work (``spark_bridge/chargeback/counting.py``), and the Python workers
+use these rules.
 
-A message in slices names its owner and producer in its first slice only. So slices are summed by their
-message, and take the names from that slice after the sums.
+Only the first slice of a message names the owner and the producer. Slices are therefore summed by message,
+and get the names of the first slice afterwards.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ if TYPE_CHECKING:
 
 HOUR_SECONDS: Final = 3600
 BEYOND_CALENDARS: Final = 253_370_764_800
-"""The year 9999, in seconds since the epoch: later times are none that a calendar reaches."""
+"""The start of the year 9999, in seconds since the epoch; timestamps from then on count as having no hour."""
 _REMEMBERED: Final = 10_000
 
 Pairs = Sequence[tuple[str, bytes | None]]
 name_of_owner: Final = lru_cache(_REMEMBERED)(owner_name)
-"""Return the owner that a header names; the last ones are remembered."""
+"""Return the owner that a header names; recent results are cached."""
 name_of_producer: Final = lru_cache(_REMEMBERED)(producer_name)
-"""Return the producer that the opening of a trail names; the last ones are remembered."""
+"""Return the producer that the opening of a trail names; recent results are cached."""
 
 
 class Named(NamedTuple):
-    """What headers say, still as bytes.
+    """The headers that chargeback reads, as bytes.
 
     Args:
-        owner: the value of the last owner header, cut off.
+        owner: the value of the last owner header, shortened.
         opening: the part of the last trail that names the producer.
         slice: the value of the last slice header.
-        broken: whether the headers' ids cannot be read, so that nothing is known.
+        broken: whether the ids of the headers cannot be read; then the other fields are None.
     """
 
     owner: bytes | None = None
@@ -67,9 +68,9 @@ _READ: Final = (OWNER_HEADER, TRAIL_HEADER, SLICE_HEADER)
 
 
 class Line(NamedTuple):
-    """What records have in common that are summed; hours are numbers since the epoch.
+    """The key by which records are summed; ``hour`` is the number of hours since the epoch.
 
-    ``partition`` and ``message``, its id, are None except for slices; ``first`` marks the slice of index 0.
+    Only slices have a ``partition`` and a ``message``, which is the message's id; ``first`` marks index 0.
     """
 
     hour: int | None
@@ -85,7 +86,7 @@ class Line(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Sums of a line; None for reads of which the number or the size is not known."""
+    """The sums of a line; None for reads whose number or size is not known."""
 
     records: int | None
     bytes: int | None
@@ -93,20 +94,20 @@ class Sum(NamedTuple):
 
 
 def hour_number(timestamp_ms: int) -> int | None:
-    """Return a time's hour, counted from the epoch; None for a time that no calendar reaches."""
+    """Return the hour of a timestamp, counted from the epoch; None if the timestamp is out of range."""
     seconds = timestamp_ms // 1000
     return seconds // HOUR_SECONDS if 0 <= seconds < BEYOND_CALENDARS else None
 
 
 def hour_begin(hour: int | None) -> datetime | None:
-    """Return when an hour begins, in UTC."""
+    """Return the start of an hour, in UTC."""
     return None if hour is None else datetime.fromtimestamp(hour * HOUR_SECONDS, UTC)
 
 
 def named_reader(names: Names) -> Callable[[Pairs], Named]:
-    """Return a function that reads headers as they are on the wire, with ids of both forms.
+    """Return a function that reads headers as they are on the wire, with names, compact keys or packed ids.
 
-    Ids in a packed block are decoded with all headers of their record; compact keys are only looked at.
+    A packed block is decoded with all headers of the record; compact keys are only compared.
     """
     codec = HeaderIdCodec(names.id_of, names.name_of)
     known: dict[str, str] = {}
@@ -149,7 +150,7 @@ def _named(owner: bytes | None, trail: bytes | None, part: bytes | None) -> Name
 
 
 def slice_header(value: bytes | None) -> SliceHeader | None:
-    """Read a slice's header; None if there is none, or it is malformed."""
+    """Decode a slice header; return None if the value is None or malformed."""
     if value is None:
         return None
     try:
@@ -159,10 +160,11 @@ def slice_header(value: bytes | None) -> SliceHeader | None:
 
 
 def usage_of(lines: Iterable[tuple[Line, Sum]]) -> list[Usage]:
-    """Return sums as rows of usage, with the names of first slices given to the other slices.
+    """Return sums as rows of usage; all slices of a message get the names of its first slice.
 
-    These come before a slice's own names: a relay that does not know slices adds its trail to each. Of
-    several first slices the least names count, so that the result is always the same.
+    A slice's own names count only if the first slice has none, because a relay that does not know slices adds
+    its own trail to each slice. If a message has several first slices, the names that sort first count, so
+    that the result does not depend on the order.
     """
     kept = list(lines)
     first: dict[_Message, _Owners] = {}
@@ -199,7 +201,7 @@ def usage_of(lines: Iterable[tuple[Line, Sum]]) -> list[Usage]:
 
 
 def added(one: Sum, other: Sum) -> Sum:
-    """Add sums up; what is not known of one is not known of both."""
+    """Add two sums; a number that is not known in one is not known in the result."""
     return Sum(
         None if one.records is None or other.records is None else one.records + other.records,
         None if one.bytes is None or other.bytes is None else one.bytes + other.bytes,
@@ -216,5 +218,5 @@ def _names(line: Line) -> _Owners:
 
 
 def _order(names: _Owners) -> list[tuple[bool, str]]:
-    """Order names as Spark does: none comes before all others."""
+    """Return a sort key in the order of Spark: None comes first."""
     return [(name is not None, name or "") for name in names]

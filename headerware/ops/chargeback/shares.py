@@ -1,8 +1,8 @@
 """Round amounts so that they add up to the rounded sum, by largest remainder.
 
-Each amount is cut to the decimals that are shown. The remainder goes, a unit each, to the amounts that lost
-most, the first of equals first. So every table of a report adds up to the same total, and no row is off by a
-whole unit.
+Each amount is rounded down to the decimals that are shown. The units that are left over are given, one each,
+to the amounts that lost most by rounding; among equal amounts, the first comes first. All tables of a report
+therefore add up to the same total, and each row is off by less than one unit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ EXACT: Final = Context(prec=120)
 
 
 def rounded(amount: Decimal, decimals: int) -> Decimal:
-    """Round half to even, as banks do."""
+    """Return an amount rounded half to even."""
     return amount.quantize(_unit(decimals), ROUND_HALF_EVEN, EXACT)
 
 
 def shares(amounts: Sequence[Decimal], decimals: int) -> list[Decimal]:
-    """Round amounts so that they add up to their rounded sum, each by less than one unit."""
+    """Return rounded amounts that add up to the rounded sum; each changes by less than one unit."""
     unit = _unit(decimals)
     cut = [amount.quantize(unit, ROUND_FLOOR, EXACT) for amount in amounts]
     left = int(EXACT.divide(EXACT.subtract(rounded(total(amounts), decimals), total(cut)), unit))
@@ -32,7 +32,7 @@ def shares(amounts: Sequence[Decimal], decimals: int) -> list[Decimal]:
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
-    """Add amounts up, exactly."""
+    """Return the exact sum of amounts."""
     found = Decimal(0)
     for amount in amounts:
         found = EXACT.add(found, amount)

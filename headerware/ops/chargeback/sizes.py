@@ -2,10 +2,10 @@
 
     key + value + 10 for the record + for each header: name + value + 2
 
-In Kafka's record format v2 the lengths, deltas and attributes of a record take 7 to 19 bytes beside its
-contents, and those of a header 2 to 8: one byte for a length up to 63, two up to 8,191. The 61 bytes of a
-batch are shared by its records. A producer's own compression is not seen here: what is charged is the size
-before it, which does not depend on what else was in the batch.
+In Kafka's record format v2, the lengths, deltas and attributes of a record take 7 to 19 bytes besides its
+contents, and the lengths of a header take 2 to 8: one byte for a length up to 63, two up to 8,191. All
+records of a batch share its 61 bytes. The size is the size before a producer compresses the batch, so it does
+not depend on the other records of the batch.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def record_bytes(
     """Return a record's size on the wire, in bytes, before any compression of whole batches.
 
     Args:
-        key: its key.
-        value: its value, as it travels.
-        headers: its headers, as they travel.
+        key: the key.
+        value: the value as it is on the wire.
+        headers: the headers as they are on the wire.
     """
     size = RECORD_BYTES + len(key or b"") + len(value or b"")
     for name, data in headers:

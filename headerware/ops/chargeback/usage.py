@@ -1,4 +1,4 @@
-"""One row of usage: owner, producer, topic, hour and amount of traffic, and the source of the figures."""
+"""A row of usage: owner, producer, topic, hour and amount of traffic, and the source of the figures."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _HOUR_MS: Final = 3_600_000
 _LAST_HOUR: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 
 Direction = Literal["in", "out"]
-"""``in`` is produced into Kafka, ``out`` is read from it."""
+"""``in`` is traffic produced into Kafka, ``out`` is traffic read from Kafka."""
 
 Source = Literal["records", "audit", "offsets", "unknown"]
-"""Where a figure comes from: the records themselves, consumers' own counts, the offsets that groups
-committed, or nowhere."""
+"""The source of a figure: the records themselves, the consumers' own counts, or the offsets that groups
+committed; ``unknown`` if there is none."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """The traffic of one owner's producer into or out of one topic in one hour.
 
     Args:
-        hour: when the hour begins, in UTC; None for records without a time that a calendar reaches.
+        hour: the start of the hour, in UTC; None for records without a timestamp, or with one out of range.
         topic: the topic.
-        owner: what the last ``hw.owner`` says; None if there is none.
-        producer: the service that began the paper trail; None if that is unknown.
-        direction: into Kafka or out of it.
-        group: the consumer group that read; None for what came in.
-        records: how many records; for unknown reads how many offsets were passed over, or None if not
-            even that is known.
-        bytes: their size on the wire, as :func:`~headerware.ops.chargeback.record_bytes` has it; None for
-            unknown reads.
+        owner: the owner that the last ``hw.owner`` names; None without that header.
+        producer: the service that began the trail; None if it is unknown.
+        direction: into or out of Kafka.
+        group: the consumer group that read; None for incoming records.
+        records: the number of records; for unknown reads, how many offsets the group advanced, or None if
+            that is not known.
+        bytes: their size on the wire, by :func:`~headerware.ops.chargeback.record_bytes`; None for unknown
+            reads.
         malformed: how many of the records have a trail or a block of header ids that cannot be read.
-        source: where the figure comes from.
+        source: the source of the figures.
     """
 
     hour: datetime | None
@@ -51,11 +51,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audited_reads(counts: Iterable[tuple[str, str | None, int, int, int]]) -> Iterator[Usage]:
-    """Return what consumer groups say that they read, as a row for each topic, group and hour.
+    """Yield the reads that consumer groups reported, as a row for each topic, group and hour.
 
     Args:
-        counts: topic, group, milliseconds since the epoch, records and bytes. A moment that no calendar has
-            counts in the first hour of 1970, or in the last of the year 9999.
+        counts: topic, group, milliseconds since the epoch, records and bytes. A time that is out of range
+            counts in the first hour of 1970 or in the last hour of the year 9999.
     """
     sums: defaultdict[tuple[str, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
     for topic, group, at_ms, records, size in counts:

@@ -1,4 +1,4 @@
-"""Compaction by header: of each key the record with the highest version is kept, in a copy of its topic."""
+"""Compaction by header: copy a topic, and keep only the record with the highest version of each key."""
 
 from headerware.core.lazy import lazy
 

@@ -1,16 +1,18 @@
-"""Let a job of many tasks make the worker's copy, while the worker refuses to begin.
+"""Let a job of many tasks write the worker's copy, while the worker refuses to start.
 
-The worker's offsets are those of its group, and a job's tasks cannot share its transactional id. So a job
-marks the copy: in a transaction under the worker's id, which ends a worker that runs, it commits the offsets
-of the group again, with its name in their metadata. A worker that finds the mark does not begin. Each task
-copies partitions, each under an id of that partition; how far it has come is committed to a group of the job,
-in the transaction of what it writes. A job that ends, also by an error, commits how far it has come without
-the mark, and that it does not know which slices are pending: the worker finds them in the topic.
+The worker stores its progress as the offsets of its group. The tasks of a job cannot share the worker's
+transactional id, so a job marks the copy: it commits the group's offsets again, with the job's name in their
+metadata, in a transaction under the worker's transactional id. This transaction fences a running worker, and
+a worker that finds the mark does not start. Each task copies one partition after another, with a
+transactional id for each partition, and commits its progress to a group of the job in the same transaction as
+the records. When the job ends, also by an error, it commits the progress to the worker's group without the
+mark. The job does not know which slices are pending; the worker finds them in the topic.
 
-A job that was killed leaves its mark, and the next one goes on. Then a task of the killed one may still run,
-so the order counts. The next job commits its own mark; then it ends all tasks by their ids; then it reads how
-far they have come. A task opens its id, and then looks for the mark: either it did that before, and is ended,
-or it finds that the mark is another's.
+A job that was killed leaves its mark, and the next job continues. Tasks of the killed job may still run then,
+so the order of the steps matters. The next job first commits its own mark, then fences all tasks by their
+transactional ids, and then reads their progress. A task first opens its transactional id and then checks the
+mark. A task that opened its id before the fencing is therefore fenced, and a task that opens it afterwards
+finds another job's mark.
 """
 
 from __future__ import annotations
@@ -37,17 +39,17 @@ if TYPE_CHECKING:
 
 _METADATA: Final = "hwc1:"
 Offsets = dict[int, tuple[int, str]]
-"""Up to where each partition is done, and the metadata that the group has committed with that."""
+"""The offset up to which each partition is done, and the metadata that the group committed with it."""
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to where a copy is done, as its group has it; it may be pickled.
+    """The progress of a copy, which is stored as offsets of a group. An instance can be pickled.
 
     Args:
         conf: the settings of a client of confluent-kafka.
         source: the topic that is read.
-        group: the group whose offsets say what is done, and the worker's transactional id.
-        purpose: says which copy it is: by which rule, from which topic into which.
+        group: the group whose offsets are the progress; also the worker's transactional id.
+        purpose: a digest of the rule, the source and the target, which identifies the copy.
         timeout_s: how long the cluster may take to answer, in seconds.
     """
 
@@ -64,7 +66,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> str:
-        """The metadata of the offsets that a job has committed when it has ended."""
+        """The metadata of the offsets that a job commits when it ends."""
         return self._mark("")
 
     def is_marked(self, offsets: Offsets) -> bool:
@@ -72,19 +74,19 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         return any(metadata not in (self.metadata, self.ended) for _, metadata in offsets.values())
 
     def offsets(self, number: int | None = None) -> Offsets:
-        """Return what the group has committed, also by a mark, of all partitions or of one.
+        """Return the group's offsets, marked or not, of all partitions or of one.
 
         Raises:
-            HeaderwareError: it has done something else.
+            HeaderwareError: the offsets belong to another copy.
         """
         with self._reader(self.group, number) as reader:
             return self.read(reader.committed())
 
     def read(self, committed: Mapping[int, tuple[int, str]]) -> Offsets:
-        """Return what the group has committed, of offsets and metadata as the broker has them.
+        """Decode the group's offsets and metadata as the broker returns them.
 
         Raises:
-            HeaderwareError: it has done something else.
+            HeaderwareError: the offsets belong to another copy.
         """
         found: Offsets = {}
         for number, (offset, text) in committed.items():
@@ -93,32 +95,32 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             found[number] = offset if position is None else position, metadata
             if metadata != self.metadata and not metadata.startswith(f"{self.metadata}:"):
                 raise HeaderwareError(
-                    f"group {self.group} has read {self.source} for something else: by another rule, or "
-                    f"from or into a topic that was made again; name another group (--group) and a new "
-                    f"target, or delete the group and what it has written"
+                    f"the offsets of group {self.group} in {self.source} belong to another copy: the rule "
+                    "differs, or the source or the target was recreated; name another group (--group) and a "
+                    f"new target, or delete the group and the target"
                 )
         return found
 
     def positions(self) -> dict[int, int]:
-        """Return up to where the worker and jobs are done; no job runs, or they may be further.
+        """Return the offset up to which each partition is done; a job that runs may be further.
 
         Raises:
-            HeaderwareError: the group has done something else.
+            HeaderwareError: the group's offsets belong to another copy.
         """
         found = self.offsets()
         return self._progress(found)[0] if self.is_marked(found) else _done(found)
 
     def begin(self, job: str, begins: Mapping[int, int], fence: Fence) -> dict[int, int]:
-        """Mark the copy for a job, and return up to where it is done. The worker and other jobs end.
+        """Mark the copy for a job, end the worker and other jobs, and return the progress.
 
         Args:
-            job: its name, which no other has.
-            begins: where the partitions begin, for those that are not begun.
-            fence: ends all that has one of some transactional ids.
+            job: the unique name of the job.
+            begins: the first offset of each partition, used where the group has no offset.
+            fence: ends all producers that use one of the given transactional ids.
 
         Raises:
-            HeaderwareError: the group has done something else.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            HeaderwareError: the group's offsets belong to another copy.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         with closing(self._sender(self.group)) as sender:
             found = self.offsets()
@@ -129,11 +131,11 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             return self._take(sender, done, job, fence)
 
     def end(self, job: str, fence: Fence, ends: Mapping[int, int] | None = None) -> None:
-        """End a job's tasks and remove its mark; ``ends`` says up to where all is done, if it is.
+        """End a job's tasks and remove its mark; ``ends`` has the offsets of partitions that are complete.
 
         Raises:
             HeaderwareError: another job has taken over.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         with closing(self._sender(self.group)) as sender:
             done = self._take(sender, self._marked(job), f"{job}-ended", fence)
@@ -141,15 +143,15 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             self._commit(sender, self.group, done, self.ended)
 
     def partition(self, job: str, number: int) -> PartitionCopy:
-        """Begin to copy a partition in a task of a job; whoever copies it is ended.
+        """Begin to copy a partition in a task of a job; end any other task that copies it.
 
         Raises:
-            HeaderwareError: the copy is another job's.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            HeaderwareError: another job has taken over the copy.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         sender = self._sender(self._task_id(number))
         try:
-            # Only after the sender's start: then nobody else goes on with this partition.
+            # After the sender's start, no other task can commit for this partition.
             self._marked(job, number)
             progress, member = self._progress([number], number)
         except BaseException:
@@ -160,38 +162,30 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     def _take(
         self, sender: TransactionalSender, done: Mapping[int, int], job: str, fence: Fence
     ) -> dict[int, int]:
-        """Mark the copy, end all tasks, and return how far they have come; in this order."""
+        """Mark the copy, end all tasks, and return their progress; in this order."""
         self._commit(sender, self.group, done, self._mark(job))
         fence([self._task_id(number) for number in done])
         return self._progress(done)[0]
 
     def _marked(self, job: str, number: int | None = None) -> dict[int, int]:
-        """Return the offsets that a job has marked, all of them or that of one partition.
-
-        Raises:
-            HeaderwareError: another has.
-        """
+        """Return the group's offsets, of all partitions or one; HeaderwareError without the job's mark."""
         found = self.offsets(number)
         if not found or any(metadata != self._mark(job) for _, metadata in found.values()):
             raise HeaderwareError(
                 f"another job has taken over the copy of {self.source}, or the offsets of group {self.group} "
-                f"have changed or expired; what this job had not finished is undone"
+                f"have changed or expired; the transactions that this job had not committed are aborted"
             )
         return _done(found)
 
     def _progress(self, wanted: Iterable[int], number: int | None = None) -> tuple[dict[int, int], Any]:
-        """Return how far tasks have come with some partitions, and the metadata of their group.
-
-        Raises:
-            HeaderwareError: nobody knows how far.
-        """
+        """Return the progress of tasks in the wanted partitions, and the job group's member metadata."""
         with self._reader(self._job_group, number) as reader:
             committed = reader.committed()
             member = reader.group_metadata()
         if any(each not in committed for each in wanted):
             raise HeaderwareError(
-                f"nobody knows any more how far a job has copied {self.source}: the offsets of group "
-                f"{self._job_group} have expired or were deleted; begin anew, with another group and target"
+                f"the progress of a job that copied {self.source} is lost: the offsets of group "
+                f"{self._job_group} have expired or were deleted; start again with another group and target"
             )
         return {each: committed[each][0] for each in wanted}, member
 
@@ -213,7 +207,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self._job_group}-{number}"
 
     def _reader(self, group: str, number: int | None = None) -> TopicReader:
-        conf = {**self.conf, "isolation.level": "read_committed"}  # it waits for commits under way
+        conf = {**self.conf, "isolation.level": "read_committed"}  # waits for pending commits
         return TopicReader(conf, self.source, group_id=group, partition=number, timeout_s=self.timeout_s)
 
     def _sender(self, transactional_id: str) -> TransactionalSender:
@@ -227,7 +221,7 @@ class PartitionCopy:
     Args:
         copied: the whole copy.
         number: the partition.
-        done: up to which offset it was copied before.
+        done: the offset up to which the partition was copied before.
         sender: sends; it is closed here.
         member: the metadata of the job's group.
     """
@@ -238,24 +232,24 @@ class PartitionCopy:
         self._copied: Final = copied
         self._number: Final = number
         self.done: Final = done
-        """Up to which offset it was copied before."""
+        """The offset up to which the partition was copied before."""
         self._sender: Final = sender
         self._member: Final = member
 
     def send(self, records: Sequence[Record], done: int) -> None:
-        """Write records, and that the partition is done up to an offset.
+        """Write records, and commit in the same transaction that the partition is done up to an offset.
 
         Raises:
             HeaderwareError: a topic refuses a record, or another task has taken over.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         done_to = TopicPartition(self._copied.source, self._number, done, self._copied.metadata)
         for index, error in self._sender.send(records, [done_to], self._member).items():
             text = refusal(self._copied.source, records[index], error)
-            raise HeaderwareError(f"{text}; nothing of its transaction is written")
+            raise HeaderwareError(f"{text}; the transaction is aborted")
 
     def close(self) -> None:
-        """End it; what is not committed is undone."""
+        """Close the producer; abort an open transaction."""
         self._sender.close()
 
     def __enter__(self) -> Self:
@@ -266,11 +260,10 @@ class PartitionCopy:
 
 
 def refusal(source: str, record: Record, error: KafkaError) -> str:
-    """Return which record of a source its new topic refuses, and why."""
+    """Return a message that a topic refuses the copy of a source's record, and why."""
     return (
-        f"{record.topic} refuses the record that stands at "
-        f"{position(source, record.partition, record.offset)}: {error.str()} (let it take what {source} "
-        f"takes: max.message.bytes, message.timestamp.*)"
+        f"{record.topic} refuses the copy of {position(source, record.partition, record.offset)}: "
+        f"{error.str()} (set its max.message.bytes and message.timestamp.* as for {source})"
     )
 
 

@@ -1,12 +1,12 @@
 """The rules of compaction by header: the version of a record, and which of two records of a key is kept.
 
-Of the records of a key in a partition the one with the highest version is kept; of equal versions the one
-that came last. A tombstone is a record as any other: it deletes its key only if it is the one that is kept.
-A message in slices is one record. It has key and version of its first slice, and comes when its last slice
-has come.
+For each key in a partition, the record with the highest version is kept; among equal versions, the last
+record. A tombstone is treated like any other record: it deletes its key only if the tombstone is kept. A
+message in slices counts as one record with the key and version of its first slice and the offset of the slice
+that came last.
 
-What cannot be judged is unresolved: it is kept, in a side topic or among the others, and takes no part in the
-choice.
+A record that cannot be judged is unresolved: it is kept, in a side topic or in the target, and is not
+compared with other records.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
 Form = Literal["number", "long", "time"]
-"""How a header has a version: ASCII digits, eight bytes as Java writes a long, or a time in ISO 8601."""
+"""The form of a version in a header: ASCII digits, eight bytes as Java writes a long, or an ISO 8601 time."""
 Missing = Literal["unresolved", "oldest", "timestamp"]
-"""What is done with a record that has no version."""
+"""How a record without a version is treated."""
 Unresolved = Literal[
     "no_key",
     "no_version",
@@ -44,29 +44,30 @@ Unresolved = Literal[
     "incomplete",
     "refused",
 ]
-"""Why a record is not judged."""
+"""Why a record cannot be judged."""
 UNRESOLVED: Final[dict[Unresolved, str]] = {
     "no_key": "they have no key",
-    "no_version": "they have no version; --missing says what else may be done with them",
-    "malformed": "their version, or their hw.slice, cannot be read, or stands twice",
+    "no_version": "they have no version; choose with --missing how such records are treated",
+    "malformed": "their version or hw.slice cannot be read, or is there twice",
     "unverified": "the chain does not verify them, or they are not signed",
-    "unreadable": "their headers cannot be read, nor written; they stay in the source alone",
-    "refused": "their new topic refuses them, see below; what it refuses stays in the source alone",
-    "exposed_slices": "they are slices of a message, of which the target, which is compacted, would keep one",
-    "incomplete": "they are slices of messages that lack others; more wait than a commit can note",
+    "unreadable": "their headers can be neither read nor written; they are not copied",
+    "refused": "a topic refuses them, see below; they are not copied unless a side topic takes them",
+    "exposed_slices": "they are slices of a message, and the compacted target would keep only one of them",
+    "incomplete": "they are slices of incomplete messages; more are pending than a commit's metadata can "
+    "contain",
 }
 Why = Unresolved | Literal["kept"]
-"""Why a record is not judged, or that it is kept by a rule that judges each record alone."""
+"""Why a record cannot be judged; or ``kept``, if a rule that judges each record alone keeps it."""
 Lost = Literal["older", "tie", "no_version", "expired"]
 """Why a record is not kept."""
 LOST: Final[dict[Lost, str]] = {
-    "older": "their key has a higher version",
-    "tie": "their key has the same version later",
-    "no_version": "they have no version, and their key has one",
-    "expired": "they have outlived their time",
+    "older": "their key has a record with a higher version",
+    "tie": "their key has a later record with the same version",
+    "no_version": "they have no version, and their key has a record with one",
+    "expired": "they have expired",
 }
 OLDEST: Final = -(2**63)
-"""The version of a record without one, where such a record is the oldest."""
+"""The version of a record without the header, if such records count as the oldest."""
 _HIGHEST: Final = 2**63 - 1
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,19}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,25 +76,26 @@ _MAX_TIME_BYTES: Final = 40
 
 
 class Rank(NamedTuple):
-    """What decides which record of a key is kept: the greater one is."""
+    """The rank of a record among the records of its key; the record with the greatest rank is kept."""
 
     version: int
     offset: int
 
 
 class CopyRule(Protocol):
-    """What is kept of a topic.
+    """A rule that decides which records of a topic are kept.
 
-    It is a frozen msgspec struct: a copy that was begun by one is not gone on with by another.
+    It is a frozen msgspec struct: its contents identify the copy, so another rule cannot continue the copy.
     """
 
     worker: ClassVar[str]
-    """The command's name, for groups and accounts."""
+    """The name of the command, for groups and accounts."""
     alone: ClassVar[Lost | None]
-    """None where of each key one record is kept. Else why a record is lost that has no ``why``."""
+    """None for a rule that keeps one record of each key. For a rule that judges each record alone, the reason
+    why a record without a ``why`` is lost."""
 
     def for_topic(self, topic: str, /) -> CopyRule:
-        """Return it as it is for a topic."""
+        """Return the rule as it applies to a topic."""
         ...
 
     def judged(
@@ -104,23 +106,24 @@ class CopyRule(Protocol):
         verified: Callable[[Record], Record | None] | None = None,
         compacts: bool = False,
     ) -> Judged:
-        """Return a record of the topic as on the wire, as this sees it; see :func:`judge`."""
+        """Return the rule's judgement of a record as it is on the wire; see :func:`judge`."""
         ...
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the version of a record stands.
+    """The header that has the version of a record, and its form.
 
     Args:
         header: the header's name.
-        form: how it has the version: ``number`` (ASCII digits), ``long`` (eight bytes, as in KIP-280) or
-            ``time`` (ISO 8601, in UTC unless it says otherwise). Each must fit into 64 bits; times count in
-            microseconds.
-        missing: what becomes of a record without the header: it stays ``unresolved``; it is the ``oldest`` of
-            its key; or its ``timestamp`` is its version, in milliseconds, with ``time`` as a time.
+        form: the form of the version: ``number`` (ASCII digits), ``long`` (eight bytes, as in KIP-280) or
+            ``time`` (ISO 8601, in UTC unless it has an offset). A version must fit into 64 bits; times are
+            compared in microseconds.
+        missing: how a record without the header is treated: it is ``unresolved``; it counts as the ``oldest``
+            of its key; or its ``timestamp`` is its version, in milliseconds, or as a time with the form
+            ``time``.
 
     Raises:
-        ConfigError: a header without a name, or another word than these.
+        ConfigError: the header's name is empty, or the form or ``missing`` is unknown.
     """
 
     worker: ClassVar[str] = "compact"
@@ -131,9 +134,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     missing: Missing = "unresolved"
 
     def __post_init__(self) -> None:
-        """Refuse what is no rule."""
+        """Refuse an empty name and unknown words."""
         if not self.header:
-            raise ConfigError("expected the name of the header that has the version", path="header")
+            raise ConfigError("expected the name of the header with the version, found none", path="header")
         for path, found, known in (
             ("form", self.form, get_args(Form)),
             ("missing", self.missing, get_args(Missing)),
@@ -142,22 +145,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"expected {', '.join(known)}; found {found!r}", path=path)
 
     def for_topic(self, _topic: str, /) -> Rule:
-        """Return itself: it is the same for all topics."""
+        """Return the rule itself, which is the same for all topics."""
         return self
 
     def judged(
         self,
         record: Record,
         *,
-        now_ms: int,  # noqa: ARG002 - versions do not pass
+        now_ms: int,  # noqa: ARG002 - versions do not expire
         verified: Callable[[Record], Record | None] | None = None,
         compacts: bool = False,
     ) -> Judged:
-        """Return a record as it sees it."""
+        """Return the judgement of a record; see :func:`judge`."""
         return judge(record, self, verified=verified, compacts=compacts)
 
     def version_of(self, record: Record) -> int | Unresolved:
-        """Return a record's version, or why it is not judged; its headers have their names."""
+        """Return the version of a record, whose headers have names, or why the record cannot be judged."""
         if record.key is None:
             return "no_key"
         found = record.headers.all(self.header)
@@ -175,10 +178,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(NamedTuple):
-    """A record, or a message in slices, as the rules see it.
+    """The judgement of a record, or of a message in slices.
 
-    ``digest`` is that of its key; ``why`` says that it is unresolved, or kept. Only a slice of a message has
-    ``part``. A message has the offset of its slice that came last.
+    ``digest`` is the digest of the key. ``why`` is the reason why the record is unresolved, or ``kept``. Only
+    a slice has a ``part``. The offset of a message is the offset of the slice that came last.
     """
 
     partition: int
@@ -191,16 +194,16 @@ class Judged(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a record or a message, and why."""
+    """The decision about a record or a message, and its reason."""
 
     outcome: Literal["wins", "loses", "unresolved"]
     why: Unresolved | Lost | None = None
 
 
 def judged_message(slices: Sequence[Judged]) -> Judged:
-    """Return a message as the rules see it, of which these are all slices in the order of their indexes.
+    """Return the judgement of a message from the judgements of all its slices, in the order of their indexes.
 
-    It has key and version of its first slice, and any slice says why it is unresolved, or kept.
+    Its key and version are those of the first slice; its ``why`` is the first ``why`` of any slice.
     """
     came = sorted(slices, key=lambda each: each.offset)
     why = next((each.why for each in came if each.why is not None), None)
@@ -216,14 +219,14 @@ def judged_message(slices: Sequence[Judged]) -> Judged:
 
 
 def verdict_alone(why: Why | None, lost: Lost) -> Verdict:
-    """Return what becomes of a record or a message by a rule that judges each alone."""
+    """Return the decision about a record or a message by a rule that judges each record alone."""
     if why is None:
         return Verdict("loses", lost)
     return Verdict("wins") if why == "kept" else Verdict("unresolved", why)
 
 
 def digest_of(key: bytes, partition: int) -> bytes:
-    """Return what stands for a key in a partition."""
+    """Return the digest that identifies a key in a partition."""
     return blake2b(key, digest_size=16, salt=partition.to_bytes(4)).digest()
 
 
@@ -234,17 +237,18 @@ def judge(
     verified: Callable[[Record], Record | None] | None = None,
     compacts: bool = False,
 ) -> Judged:
-    """Return a record of a partition as a rule sees it.
+    """Return a rule's judgement of a record.
 
     Args:
-        record: the record as on the wire.
-        rule: where its version stands.
-        verified: returns the record as a chain verifies it, or None; without it nothing is verified.
-        compacts: whether the broker compacts the target, and so keeps one record of each key.
+        record: the record as it is on the wire.
+        rule: the rule.
+        verified: returns the record as a chain verifies it, or None if it does not verify; without this
+            function, signatures are not checked.
+        compacts: whether the target is compacted, so that the broker keeps only one record of each key.
     """
     at = record.partition or 0, record.offset or 0
     headers: object = record.headers
-    if not isinstance(headers, Headers):  # as messages.is_readable, for where there is no client
+    if not isinstance(headers, Headers):  # like messages.is_readable, which needs a client
         return Judged(*at, len(record.key or b"") + len(record.value or b""), None, 0, "unreadable")
     size = bytes_of(record)
     read = record if verified is None else verified(record)
@@ -268,7 +272,7 @@ def judge(
 
 
 def lost_because(own: int, kept: int) -> Lost:
-    """Return why a record is not kept, by its version and that of the one that is."""
+    """Return why a record is not kept, from its version and the version of the kept record."""
     if own == kept:
         return "tie"
     return "no_version" if own == OLDEST else "older"

@@ -1,14 +1,12 @@
-"""What is known of a topic that is compacted: the winner of each key, in a SQLite file.
+"""Store the winner of each key of a topic that is compacted, in a SQLite file.
 
-It is learned from records and complete messages in the order of their offsets, and says of each what becomes
-of it. What was learned only grows, and depends on the topic alone. So it may be ahead of what was written, or
-late, and may be lost: whoever learns the topic again knows the same. Slices of messages that are not complete
-are not noted: they are read again, from the first of them on.
+The store learns records and complete messages in the order of their offsets, and decides which of them win.
+Its contents depend only on the topic, and winners are only replaced by better ones. The store may therefore
+be ahead of the target, behind it, or lost: learning the topic again gives the same contents. For the same
+reason it needs no transaction with Kafka. Slices of incomplete messages are not stored; they are read again,
+from the first such slice on.
 
-Its memory is bounded, however many keys there are: 64 MB of pages, and what one batch has.
-
-So the store needs no transaction with Kafka: a record that wins by all that is known then wins or loses in
-the same way for whoever learns the topic again.
+The memory is bounded for any number of keys: 64 MB of pages, and one batch.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ _WAIT_S: Final = 5.0
 _TABLES: Final = ("position", "winner", "unresolved", "sync")
 _CACHE_KIB: Final = 65_536
 _SYNC_EVERY: Final = 1_000
-"""So many offsets of the source lie between two that are noted with their place in the target."""
+"""A position in both topics is stored about every so many offsets of the source."""
 _UNRESOLVED: Final = "SELECT offset, why FROM unresolved WHERE partition = ? AND offset BETWEEN ? AND ?"
 _BEST: Final = "SELECT version, offset FROM winner WHERE digest = ?"
 
 
 class Sync(NamedTuple):
-    """A position in both topics: what the target has from ``target`` on comes from ``source`` on."""
+    """A position in both topics: the target's records from ``target`` on are copies from ``source`` on."""
 
     source: int
     target: int
@@ -67,11 +65,11 @@ class Winners:
     """The winners of a topic's keys; for one caller at a time.
 
     Args:
-        path: the file, which is made if it is not there; None keeps all in a temporary one.
-        purpose: a digest of what it is for; a file that is for something else is refused.
+        path: the file, which is created if it does not exist; None uses a temporary file.
+        purpose: a digest that identifies the copy; the file of another copy is refused.
 
     Raises:
-        ConfigError: the file cannot be used, is another process's, or is for something else.
+        ConfigError: the file cannot be used, another process uses it, or it belongs to another copy.
     """
 
     def __init__(self, path: str | None, purpose: str) -> None:
@@ -89,14 +87,14 @@ class Winners:
             self.close()
             raise
         self.learned: Final[dict[int, int]] = {partition: learned for partition, learned, _, _ in positions}
-        """Up to which offset each partition is known."""
+        """The offset up to which each partition was learned."""
         self.resume: Final[dict[int, int]] = {partition: resume for partition, _, resume, _ in positions}
-        """From which offset on each partition is read to learn more: slices may stand before ``learned``."""
+        """The offset to learn each partition from; before ``learned`` if slices are pending."""
         self.done: Final[dict[int, int]] = {partition: done for partition, _, _, done in positions}
-        """Up to which offset each partition was written, as far as was noted here."""
+        """The offset up to which each partition was written, as far as it was stored here."""
 
     def learn(self, batch: Iterable[Judged]) -> None:
-        """Learn records and messages, in the order of their offsets; what is known changes nothing."""
+        """Learn records and messages, in the order of their offsets; skip those that were learned before."""
         best: dict[bytes, Rank] = {}
         learned = dict(self.learned)
         with self._transaction():
@@ -116,7 +114,7 @@ class Winners:
             self._note(learned=learned)
 
     def learn_copy(self, batch: Iterable[Judged]) -> None:
-        """Learn what stands in the target: it is older than all that the source has of the same version."""
+        """Learn the target's records; for equal versions, a record of the source wins over them."""
         best: dict[bytes, Rank] = {}
         for each in batch:
             if each.digest is not None and (each.part is None or each.part.index == 0):
@@ -125,11 +123,11 @@ class Winners:
             self._keep(best)
 
     def learned_to(self, ends: Mapping[int, int], incomplete: Mapping[int, int]) -> None:
-        """Note that partitions are known up to somewhere at least, though no record may stand there.
+        """Store that partitions were learned up to an offset, which may have no record.
 
         Args:
-            ends: up to where.
-            incomplete: where the first slice of a message stands that is not complete.
+            ends: the offset, by partition.
+            incomplete: the offset of the first slice of an incomplete message, by partition.
         """
         with self._transaction():
             self._note(
@@ -137,10 +135,10 @@ class Winners:
             )
 
     def verdicts(self, batch: Sequence[Judged]) -> list[Verdict]:
-        """Return what becomes of each record or message, all of which were learned.
+        """Return the decision about each record or message; all of them must have been learned.
 
         Raises:
-            HeaderwareError: one was judged before, and cannot be judged now.
+            HeaderwareError: a record was judged before, and cannot be judged now.
         """
         with self._errors():
             bounds: dict[int, tuple[int, int]] = {}
@@ -154,12 +152,12 @@ class Winners:
             return [self._verdict(each, unresolved[each.partition].get(each.offset)) for each in batch]
 
     def written(self, done: Mapping[int, int], resume: Mapping[int, int], syncs: Mapping[int, Sync]) -> None:
-        """Forget what is not asked for any more once partitions are written.
+        """Store that partitions are written, and forget what is not needed any more.
 
         Args:
-            done: up to which offset.
-            resume: up to which offset no slices wait either.
-            syncs: positions in both topics.
+            done: the offset up to which each partition is written.
+            resume: the offset up to which each partition is written and has no pending slices.
+            syncs: the positions in both topics.
         """
         with self._transaction():
             for partition, offset in done.items():
@@ -170,7 +168,7 @@ class Winners:
                 self._run("INSERT OR REPLACE INTO sync VALUES (?, ?, ?)", partition, source, target)
 
     def needs_sync(self, partition: int, source: int) -> bool:
-        """Return whether a position is to be noted: it is far enough after the last, and the file stays."""
+        """Return whether to store a position: it is far enough after the last, and the file is permanent."""
         return self._path is not None and source >= self._synced.get(partition, -_SYNC_EVERY) + _SYNC_EVERY
 
     def clear(self) -> None:
@@ -182,24 +180,24 @@ class Winners:
             known.clear()
 
     def _verdict(self, each: Judged, unresolved: Unresolved | None) -> Verdict:
-        """Return what becomes of a record or a message; ``unresolved`` is what was learned of it."""
+        """Return the decision about a record or a message; ``unresolved`` is the reason that was learned."""
         if unresolved is not None:
             return Verdict("unresolved", unresolved)
         if each.digest is None:
             raise HeaderwareError(
                 f"the record at partition {each.partition}, offset {each.offset} was judged before, and "
-                f"cannot be judged now ({each.why}); a key or the chain has changed. Start again without "
-                f"the store, so that all is judged alike"
+                f"cannot be judged now ({each.why}), because a key or the chain has changed; start again "
+                f"without the store, so that all records are judged alike"
             )
         rank = Rank(each.version, each.offset)
         best = Rank._make(self._run(_BEST, each.digest).fetchone() or rank)
         if rank < best:
             return Verdict("loses", lost_because(rank.version, best.version))
-        self._keep({each.digest: rank})  # who learned it may have had no room for all slices of a message
+        self._keep({each.digest: rank})  # the message may have been dropped as incomplete when it was learned
         return Verdict("wins")
 
     def _keep(self, candidates: Mapping[bytes, Rank]) -> None:
-        """Keep the candidates that are better than what is known of their keys."""
+        """Store the candidates that are better than the stored winners of their keys."""
         known = self._run
         better = [
             (digest, *rank)
@@ -209,7 +207,7 @@ class Winners:
         self._connection.executemany("INSERT OR REPLACE INTO winner VALUES (?, ?, ?)", better)
 
     def _note(self, **positions: Mapping[int, int]) -> None:
-        """Note positions, none of which goes back but ``done``."""
+        """Store positions; only ``done`` may go back."""
         for name, offsets in positions.items():
             known: dict[int, int] = getattr(self, name)
             for partition, offset in offsets.items():
@@ -247,7 +245,7 @@ class Winners:
             ) from error
 
     def close(self) -> None:
-        """Close the file, and let others use it; a second call does nothing."""
+        """Close the file, and release its lock; a second call does nothing."""
         if hasattr(self, "_connection"):
             self._connection.close()
         if self._lock is not None:
@@ -261,12 +259,12 @@ class Winners:
 
 
 def offset_in_target(path: str, purpose: str, partition: int, source: int) -> int | None:
-    """Return from which offset of the target on all comes from an offset of the source on; None if unknown.
+    """Return an offset of the target after which all records are copies from an offset of the source on.
 
-    The file may be in use by another process.
+    Return None if the file has no such offset. Another process may use the file.
 
     Raises:
-        ConfigError: the file cannot be read, or is for something else: other topics, or another rule.
+        ConfigError: the file cannot be read, or belongs to another copy.
     """
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -283,14 +281,15 @@ def offset_in_target(path: str, purpose: str, partition: int, source: int) -> in
 
 def _another_purpose(path: str | None) -> ConfigError:
     return ConfigError(
-        f"{path} is of other topics, or of another rule; name another file, or remove it", path="store"
+        f"{path} belongs to the copy of other topics, or by another rule; name another file, or remove it",
+        path="store",
     )
 
 
 def _opened(path: str | None) -> sqlite3.Connection:
     connection = _FILE.open(path or "", wait_s=_WAIT_S)
     try:
-        # A kill loses nothing that was committed; after a power cut the last is learned again.
+        # A killed process loses no commit; after a power failure, the last commits are learned again.
         for setting in ("journal_mode = WAL", "synchronous = NORMAL", f"cache_size = -{_CACHE_KIB}"):
             connection.execute(f"PRAGMA {setting}")
     except BaseException:
@@ -300,7 +299,7 @@ def _opened(path: str | None) -> sqlite3.Connection:
 
 
 def _locked(path: Path) -> TextIOWrapper:
-    """Return the open lock file of a store; the operating system lets it go when the process ends."""
+    """Return the open lock file of a store; the operating system releases the lock when the process ends."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         file = lock.open("a")
@@ -311,6 +310,6 @@ def _locked(path: Path) -> TextIOWrapper:
     except OSError as error:
         file.close()
         raise ConfigError(
-            f"another process works with {path}; let it, or stop it first", path="store"
+            f"another process uses {path}; wait for its end, or stop it first", path="store"
         ) from error
     return file

@@ -1,18 +1,20 @@
-"""Copy a topic so that of each key the record with the highest version is kept, and follow it.
+"""Copy a topic, keep the record with the highest version of each key, and follow the topic.
 
-It is a worker (:mod:`headerware.workers`). Before it writes, it learns the source up to its end. Then it
-writes what wins into a target, each partition into the same one, in the order of offsets, every record as it
-is. Then it may go on: what comes later and wins is added. So for each key the last record of the target is
-always its winner, and where the target is compacted by the broker, that is what is left of it.
+Compaction is a worker (:mod:`headerware.workers`). Before it writes, it learns the source up to its end. Then
+it writes the winners unchanged into the target, in the order of their offsets, each into the partition with
+the same number. It may then follow the source and add later winners. For each key, the last record in the
+target is therefore the winner, and if the broker compacts the target, only the winner is left.
 
-- A record is written if it is its key's winner by all that is known, which reaches at least to where the
-  worker writes. What is known may be ahead: then an earlier winner is not written at all.
-- A message in slices is written when its last slice has come, all slices in one transaction.
-- What cannot be judged goes to a side topic, or in its order into a target that is not compacted.
-- What the broker refuses, for its size or time, goes to the side topic, or stays in the source alone.
+- A record is written if no better record of its key is known. At least all records before it are known; if
+later
+  records are known too, an earlier winner is not written at all.
+- A message in slices is written when its last slice has come, with all slices in one transaction.
+- A record that cannot be judged is written to a side topic, or to the target if the broker does not compact
+it. - A record that the broker refuses because of its size or time is written to the side topic, or is not
+copied.
 
-A rule may also judge each record alone, as retention does. Then nothing has to be known of keys, and the
-source is read once.
+A rule may also judge each record alone, as retention does. Then no winners are learned, and the source is
+read once.
 """
 
 from __future__ import annotations
@@ -64,10 +66,10 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 2_000
 _LEARNED_AT_ONCE: Final = 50_000
-"""Keys that are sorted before they go into the file, so that fewer of its pages are written."""
+"""How many records are learned in one transaction; their sorted keys share pages of the file."""
 _TIMEOUT_S: Final = 30.0
 _SETTLED_S: Final = 5.0
-"""How long to wait for a moment without an open transaction."""
+"""How long to wait for a time without an open transaction."""
 _HIGHEST: Final = 2**63 - 1
 _REFUSED_SHOWN: Final = 100
 _UNJUDGED: Final[Mapping[str | None, Verdict | Literal["waits", "missed"]]] = {
@@ -76,29 +78,29 @@ _UNJUDGED: Final[Mapping[str | None, Verdict | Literal["waits", "missed"]]] = {
     "gone": "missed",
     "stray": Verdict("unresolved", "malformed"),
 }
-"""What becomes of units that are not what they say."""
+"""The decisions about units with a problem."""
 _log: Final = logging.getLogger("headerware.ops.compaction")
 
 
 class CompactionResult(msgspec.Struct, kw_only=True):
-    """What was done, or would be; a message in slices counts as its slices.
+    """The result of a compaction, or its preview; each slice of a message counts as a record.
 
     Args:
         source: the topic that was read.
         target: the topic that was written.
-        executed: whether anything was written; else it is what would be.
+        executed: True if records were written; False for a preview, which tells what would be written.
         records: how many records were read.
-        size_bytes: what they have, keys and headers included.
-        written: how many won.
-        written_bytes: what these have.
-        tombstones: how many of them are tombstones.
-        unresolved: how many could not be judged, by cause.
-        lost: how many were not kept, by cause.
-        waiting: how many are slices of messages that are not complete, or that came twice.
+        size_bytes: their size, including keys and headers.
+        written: how many records won.
+        written_bytes: the size of the records that won.
+        tombstones: how many of the records that won are tombstones.
+        unresolved: how many records could not be judged, by cause.
+        lost: how many records were not kept, by cause.
+        waiting: how many records are slices of incomplete messages, or repeated slices.
         missed: how many offsets of the source were deleted before they were read.
-        refused: which records the broker has refused and why, 100 at most; ``unresolved`` counts them.
-        stopped: whether it was stopped before the end.
-        problems: why it cannot be done as it is; only where nothing was executed.
+        refused: the records that the broker refused and the reasons, at most 100; ``unresolved`` counts them.
+        stopped: whether :meth:`Compaction.stop` ended it before the end of the source.
+        problems: why the copy cannot be executed; only in a preview.
     """
 
     source: str
@@ -119,24 +121,24 @@ class CompactionResult(msgspec.Struct, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is missing or in the way; some records may be unresolved."""
+        """Whether the copy has reached the end and lacks no records; some records may be unresolved."""
         return not (self.missed or self.stopped or self.problems)
 
     @property
     def ok(self) -> bool:
-        """Whether all was judged and written, and nothing is in the way."""
+        """Whether the copy is done and no record is unresolved."""
         return self.is_done and not self.unresolved
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a consumer group that has read the source goes on in the target.
+    """The offset from which a consumer group of the source continues in the target.
 
     Args:
-        partition: the partition, the same in both.
-        source: the offset that the group has committed there.
-        lag: how many offsets of the source it has not read.
-        target: the offset in the target. Nothing that the group has not read stands before it.
-        exact: whether nothing that the group has read stands after it, or will.
+        partition: the partition, with the same number in both topics.
+        source: the group's committed offset in the source.
+        lag: how many offsets of the source the group has not read.
+        target: the offset in the target; the target has no unread record before it.
+        exact: whether the target has no record after it that the group has read, and will not get one.
     """
 
     partition: int
@@ -156,32 +158,32 @@ class _Topic(NamedTuple):
         return "compact" in self.configs["cleanup.policy"]
 
     def keeps(self, name: str) -> float:
-        """Return a limit of retention; infinity without one."""
+        """Return a limit of retention; infinity if there is no limit."""
         limit = int(self.configs[name])
         return float(limit) if limit >= 0 and "delete" in self.configs["cleanup.policy"] else float("inf")
 
 
 class Compaction(Policy):
-    """Copy what a rule keeps of a topic, such as the record with the highest version of each key.
+    """Copy the records of a topic that a rule keeps, such as the highest version of each key.
 
-    It is for one caller at a time; only :meth:`stop` is for any thread.
+    For one caller at a time; any thread may call :meth:`stop`.
 
     Args:
-        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        conf: the settings of a client of confluent-kafka, used for all clients.
         source: the topic that is read.
-        target: the topic that is written; nobody else writes to it.
-        rule: where the version of a record stands, or another rule about what is kept.
-        side_topic: a topic for what is unresolved; without it that goes into the target.
+        target: the topic that is written; no other client may write to it.
+        rule: the rule that decides which records are kept.
+        side_topic: a topic for unresolved records; None writes them into the target.
         audit: a topic for an account of each transaction, as JSON.
-        chain: a chain with ``sign``; what it does not verify is unresolved.
-        store: a file for what is known of the source; without it all is learned again at each start.
-        group_id: the group whose offsets say what is done, and the transactional id.
-        rate: how many records are read in a second at most, or None.
+        chain: a chain with ``sign``; records that it does not verify are unresolved.
+        store: a file for the winners; with None the source is learned again at each start.
+        group_id: the group whose offsets are the progress; also the transactional id.
+        rate: how many records are read per second at most; None means no limit.
         timeout_s: how long the cluster may take to answer, in seconds.
         now_ms: the clock.
 
     Raises:
-        ConfigError: there is no such source, or the topics are not different ones.
+        ConfigError: the source does not exist, or two of the topics are the same.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
@@ -212,7 +214,7 @@ class Compaction(Policy):
         self._audit: Final = audit
         self._rule: Final = rule.for_topic(source)
         self._store: Final = store
-        # A pass of retention that removes from the target has another group and transactional id.
+        # Retention of the target itself uses the plain name for its group and transactional id.
         kind = rule.worker if rule.alone is None else f"{rule.worker}-into"
         self._group: Final = group_id or f"headerware-{kind}-{target}"
         self._timeout_s: Final = timeout_s
@@ -239,14 +241,14 @@ class Compaction(Policy):
             purpose=self._purpose,
             timeout_s=timeout_s,
         )
-        """Up to where it is done."""
+        """The progress of the copy."""
         self._winners: Winners
         self._result = CompactionResult(source=source, target=target, executed=False)
         self._tell: Callable[[CompactionResult], object] = lambda _: None
         self._judged: Final[dict[tuple[int, int], Judged]] = {}
-        """What was said of the records of a batch when they were read."""
+        """The judgements of a batch's records, from when the records were read."""
         self._done: dict[int, int] = {}
-        """Up to where the last transaction was done."""
+        """The offsets up to which the last transaction was done, by partition."""
         self._syncs: dict[int, Sync] = {}
         Worker(
             self._conf,
@@ -267,13 +269,13 @@ class Compaction(Policy):
 
     @property
     def progress(self) -> Progress:
-        """How far the present pass over the source is, in offsets."""
+        """How far the current reading of a topic is, in offsets."""
         return self._progress()
 
     def preview(self, tell: Callable[[CompactionResult], object] = lambda _: None) -> CompactionResult:
-        """Return what would be done, without writing or committing.
+        """Return what would be written, without writing or committing.
 
-        ``tell`` is called with what is in the way, before anything is read, and then after each batch.
+        ``tell`` is called once with the problems, before records are read, and then after each batch.
         """
         result = CompactionResult(
             source=self._source, target=self._target, executed=False, problems=self.problems()
@@ -284,17 +286,17 @@ class Compaction(Policy):
     def execute(
         self, *, follow: bool = False, tell: Callable[[CompactionResult], object] = lambda _: None
     ) -> CompactionResult:
-        """Write what wins, and return what was done; ``tell`` is called after each transaction.
+        """Write the winners, and return the result.
 
         Args:
-            follow: whether to go on at the end of the source, until :meth:`stop`.
-            tell: is called with the result so far.
+            follow: whether to follow the source after its end, until :meth:`stop`.
+            tell: called with the result so far after each transaction.
 
         Raises:
-            ConfigError: the topics do not fit, or the store is another's.
-            HeaderwareError: another process has taken over, or the audit refuses an account.
+            ConfigError: :meth:`problems` has found some, or the store belongs to another copy.
+            HeaderwareError: another process has taken over, or the audit topic refuses an account.
             KeyringError: records cannot be verified now.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         if problems := self.problems():
             raise ConfigError("; ".join(problems))
@@ -311,7 +313,7 @@ class Compaction(Policy):
         work: Callable[[], object],
     ) -> CompactionResult:
         if self._chain is not None and self._verification is None:
-            # A job's driver does not open it, for only its workers may have the keys.
+            # Not opened in the driver of a Spark job, because perhaps only the job's workers have the keys.
             self._verification = Verification(self._chain, self._source, cluster_id=self._cluster_id)
         self._result, self._tell = result, tell
         with Winners(store, self._purpose) as self._winners:
@@ -322,14 +324,14 @@ class Compaction(Policy):
         return result
 
     def _told(self) -> None:
-        """Tell the result so far."""
+        """Report the result so far."""
         result, worker = self._result, self.worker
         result.records, result.size_bytes = worker.records, worker.size_bytes
-        settled = result.written + sum(result.unresolved.values()) + sum(result.lost.values())
-        result.waiting = max(0, result.records - settled)
+        decided = result.written + sum(result.unresolved.values()) + sum(result.lost.values())
+        result.waiting = max(0, result.records - decided)
         self._tell(result)
 
-    # What the worker asks
+    # The policy of the worker
 
     def begin(self, committed: Mapping[int, tuple[int, str]]) -> Mapping[int, tuple[int, str]]:
         """Learn the source up to its end, and find the slices that a job has left pending."""
@@ -338,7 +340,7 @@ class Compaction(Policy):
             raise HeaderwareError(self._marked())
         done = {number: offset for number, (offset, _) in found.items()}
         if any(offset > done.get(number, 0) for number, offset in self._winners.done.items()):
-            self._winners.clear()  # somebody has set the group back
+            self._winners.clear()  # the group's offsets were set back
         if self._rule.alone is None:
             self._learn(done)
         by_job = {number: offset for number, (offset, own) in found.items() if own == self.copied.ended}
@@ -348,13 +350,13 @@ class Compaction(Policy):
         return committed
 
     def part_of(self, record: Record) -> SliceHeader | None:
-        """Return which slice a record is, if it can be judged: what anybody may write joins no message."""
+        """Return a record's slice header; None if the record cannot be judged, so it joins no message."""
         judged = self._judge(record)
         self._judged[judged.partition, judged.offset] = judged
         return judged.part
 
     def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
-        """Return what becomes of records and messages."""
+        """Yield the outcome of each unit."""
         judged = [None if unit.problem else self._judged_unit(unit) for unit in units]
         self._judged.clear()
         self._note_syncs()
@@ -368,7 +370,7 @@ class Compaction(Policy):
             yield self._outcome(unit, _UNJUDGED[unit.problem] if each is None else next(verdicts))
 
     def _judged_unit(self, unit: Unit) -> Judged:
-        # Slices that have waited are judged again.
+        # Pending slices of earlier batches are judged again.
         found = [
             self._judged.get((record.partition or 0, record.offset or 0)) or self._judge(record)
             for record in unit.records
@@ -381,7 +383,7 @@ class Compaction(Policy):
         if verdict.outcome == "loses":
             return Outcome(unit, "dropped", why=_words(verdict), about=verdict)
         topic = self._target if verdict.outcome == "wins" else self._side_topic or self._target
-        # What is unreadable could not be written as it is.
+        # The client cannot write unreadable headers as they are.
         copied = () if verdict.why == "unreadable" else unit.records
         records = [record.replace(topic=topic) for record in copied]
         return Outcome(unit, "sent" if records else "dropped", records, why=_words(verdict), about=verdict)
@@ -391,13 +393,13 @@ class Compaction(Policy):
         return self._outcome(unit, Verdict("unresolved", "incomplete"))
 
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
-        """Send what a topic refuses to the side topic, or leave it in the source."""
+        """Send a record that its topic refuses to the side topic, or do not copy it."""
         index, error = next(iter(refusals.items()))
         refused = outcome.records[index]
         topic = None if refused.topic == self._side_topic else self._side_topic
         text = (
             f"{refusal(self._source, refused, error)}; "
-            f"{f'it stays in {self._source} alone' if topic is None else f'it goes to {topic}'}"
+            f"{'it is not copied' if topic is None else f'it is written to {topic}'}"
         )
         _log.warning("%s", text)
         if len(self._result.refused) < _REFUSED_SHOWN:
@@ -409,7 +411,7 @@ class Compaction(Policy):
         )
 
     def account(self, outcomes: Sequence[Outcome], _offsets: Sequence[TopicPartition]) -> Record | None:
-        """Return a record for the audit topic: what becomes of the records of a transaction, and why."""
+        """Return the account of a transaction as a record for the audit topic: the counts by decision."""
         if self._audit is None:
             return None
         counts = defaultdict[int, Counter[str]](Counter)
@@ -436,7 +438,7 @@ class Compaction(Policy):
         return Record(self._audit, json.dumps(account).encode(), self._source.encode())
 
     def committed(self, outcomes: Sequence[Outcome]) -> None:
-        """Count what was done, and note up to where."""
+        """Count the committed outcomes, and store the progress."""
         result = self._result
         for outcome in outcomes:
             unit, verdict = outcome.unit, outcome.about
@@ -458,28 +460,28 @@ class Compaction(Policy):
         self._done, self._syncs = positions, {}
 
     def renew(self) -> None:
-        """Raise a HeaderwareError if a topic was deleted since the start, and perhaps made again."""
+        """Raise a HeaderwareError if a topic was deleted or recreated since the start."""
         for name in (self._source, self._target):
             topic = self._described(name)
             if topic is None or topic.id != self._topics[name].id:
                 raise HeaderwareError(
-                    f"{name} was deleted, or made again: begin anew, with another group and a new target"
+                    f"topic {name} was deleted or recreated; start again with another group and a new target"
                 )
 
-    # What is known of the topics
+    # Learning
 
     def _judge(self, record: Record) -> Judged:
         verified = None if self._verification is None else self._verification.verified
         return self._rule.judged(record, now_ms=self._now_ms(), verified=verified, compacts=self._compacts)
 
     def _learn(self, done: Mapping[int, int]) -> None:
-        """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
+        """Learn the source up to its end, after the target if the store lacks records that were copied."""
         winners = self._winners
         if any(offset > winners.learned.get(number, 0) for number, offset in done.items()):
             with self._open(self._target) as reader:
                 reader.start()
                 for records in self._read(reader):
-                    # A signature names the topic that it was made for.
+                    # The signatures name the source topic.
                     winners.learn_copy(
                         [self._judge(record.replace(topic=self._source)) for record in records]
                     )
@@ -537,7 +539,7 @@ class Compaction(Policy):
                 return
 
     def _new_units(self) -> Units:
-        """Return units of what is said of records, without keys and values."""
+        """Return units of judgements, without keys and values."""
 
         def fetched(topic: str, number: int, offset: int) -> Record | None:
             record = self._singles.get(topic, number, offset, seen=True)
@@ -546,7 +548,7 @@ class Compaction(Policy):
         return Units(fetched, part_of=lambda record: _judgement(record).part)
 
     def _complete(self, units: Units, records: Iterable[Record]) -> Iterator[Judged]:
-        """Yield what is said of records, and of the messages that they make complete."""
+        """Yield the judgements of records, and of the messages that they complete."""
         for record in records:
             judged = self._judge(record)
             if judged.part is None:
@@ -557,14 +559,14 @@ class Compaction(Policy):
                 yield judged_message([*map(_judgement, unit.records)])
 
     def _note_syncs(self) -> None:
-        """Note positions in both topics; only between transactions is the target's end one of them."""
+        """Find positions in both topics, which is possible only between two transactions."""
         wanted = [number for number, offset in self._done.items() if self._winners.needs_sync(number, offset)]
         if wanted:
             ends = self._ends(self._target)
             self._syncs = {number: Sync(self._done[number], ends[number]) for number in wanted}
 
     def _open(self, topic: str | None = None) -> TopicReader:
-        """Return a reader of the source, or of another topic, whose progress is shown from now on."""
+        """Return a reader of the source or of another topic, and show its progress from now on."""
         reader = TopicReader(
             self._reading, topic or self._source, group_id=self._group, timeout_s=self._timeout_s
         )
@@ -572,20 +574,21 @@ class Compaction(Policy):
         return reader
 
     def translate(self, group: str) -> list[Translated]:
-        """Return where a consumer group of the source goes on in the target, by what it has committed.
+        """Return the offsets from which a consumer group of the source can continue in the target.
 
-        A group that has read as much as the worker has is placed exactly, if no transaction stays open. For
-        those that have read less the file ``store`` knows places some 1,000 offsets apart; without it they
-        begin anew. Nothing is changed.
+        The result is exact for a group that has read as far as the worker, if no transaction is open. For a
+        group that has read less, the file ``store`` has positions about every 1,000 offsets; without the
+        file, the group begins at the start of the target. Nothing is changed.
 
         Raises:
-            ConfigError: there is no target.
+            ConfigError: the target does not exist.
             confluent_kafka.KafkaException: the cluster does not answer.
         """
         if self._target not in self._topics:
-            raise ConfigError(f"there is no topic {self._target}, into which {self._source} was copied")
-        # In this order: what the target gets in between comes from after what is done. Its end is the one
-        # before a transaction that is open: what that writes may be what the group has not read.
+            raise ConfigError(f"topic {self._target} does not exist; copy {self._source} into it first")
+        # The order matters: records that the target gets between these calls come from later offsets of the
+        # source. The committed end is used, because the group may not have read the records of an open
+        # transaction.
         target_begins = self._admin.beginnings(self._target, self._topics[self._target].partitions)
         target_ends, settled_ends = self._target_ends()
         done = self._positions()
@@ -610,7 +613,7 @@ class Compaction(Policy):
         return translated
 
     def _target_ends(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return where the target ends, and where without what is not committed; the same, if it may be."""
+        """Return the target's ends with and without open transactions; wait a while until they are equal."""
         deadline = time.monotonic() + _SETTLED_S
         while True:
             ends = self._ends(self._target)
@@ -620,31 +623,27 @@ class Compaction(Policy):
             time.sleep(0.1)
 
     def _known_offset(self, partition: int, source: int) -> int | None:
-        """Return from where on the target has what comes from an offset of the source on; None if unknown."""
+        """Return the stored offset of the target for an offset of the source; None if there is none."""
         if self._store is None:
             return None
         return offset_in_target(self._store, self._purpose, partition, source)
 
     def commit_translated(self, group: str, translated: Sequence[Translated]) -> None:
-        """Commit, for a group without members, where it goes on in the target.
+        """Commit the translated offsets in the target, for a group without members.
 
         Raises:
-            HeaderwareError: the group has committed offsets there before.
-            confluent_kafka.KafkaException: the group has members, or the cluster refuses it.
+            HeaderwareError: the group already has offsets in the target.
+            confluent_kafka.KafkaException: the group has members, or the cluster refuses the request.
         """
         with TopicReader(self._reading, self._target, group_id=group, timeout_s=self._timeout_s) as reader:
             if reader.committed():
                 raise HeaderwareError(
-                    f"group {group} has offsets of {self._target} already; they were left as they are"
+                    f"group {group} already has offsets in {self._target}; they were not changed"
                 )
         self._admin.set_committed(group, self._target, {each.partition: each.target for each in translated})
 
     def _positions(self) -> dict[int, int]:
-        """Return up to where the group is done.
-
-        Raises:
-            HeaderwareError: it has done something else, or a job has marked the copy.
-        """
+        """Return the progress; raise HeaderwareError if the offsets belong to another copy or a job."""
         committed = self.copied.offsets()
         if self.copied.is_marked(committed):
             raise HeaderwareError(self._marked())
@@ -652,17 +651,17 @@ class Compaction(Policy):
 
     def _marked(self) -> str:
         return (
-            f"a Spark job copies {self._source} into {self._target}, or was killed: its mark stands in the "
-            f"metadata of the offsets of group {self._group}. Let it end, or run it again: "
-            f"copy_topic(..., execute=True) goes on where it was, and removes the mark when it ends. Or "
-            f"begin anew, with another group (--group) and a new target"
+            f"a Spark job copies {self._source} into {self._target}, or was killed: its mark is in the "
+            f"metadata of the offsets of group {self._group}. Wait for the job's end, or run the job again: "
+            "copy_topic(..., execute=True) continues the copy, and removes the mark at its end. Or start "
+            f"again with another group (--group) and a new target"
         )
 
     def problems(self, *, for_job: bool = False) -> list[str]:
-        """Return why it cannot be done as it is; ``for_job`` says that a job of Spark is to do it.
+        """Return why the copy cannot be executed; ``for_job`` is True if a Spark job will execute it.
 
         Raises:
-            HeaderwareError: the group has done something else.
+            HeaderwareError: the group's offsets belong to another copy.
             confluent_kafka.KafkaException: the cluster does not answer.
         """
         source, problems = self._topics[self._source], []
@@ -671,62 +670,58 @@ class Compaction(Policy):
                 continue
             topic = self._topics.get(name)
             if topic is None or topic.partitions != source.partitions:
-                found = "there is none" if topic is None else f"it has {topic.partitions}"
+                found = "does not exist" if topic is None else f"has {topic.partitions}"
                 problems.append(
-                    f"{name} needs {counted(source.partitions, 'partition')}, but {found}; create it so"
+                    f"topic {name} {found}; create it with {counted(source.partitions, 'partition')}"
                 )
                 continue
             if topic.configs["message.timestamp.type"] != "CreateTime":
-                problems.append(f"{name} needs message.timestamp.type=CreateTime, to keep the records' times")
+                problems.append(f"{name} needs message.timestamp.type=CreateTime, to keep the timestamps")
             problems += [
-                f"{name} has a smaller {limit} than {self._source}, {topic.configs[limit]}; give it as much"
+                f"{name} has a smaller {limit} ({topic.configs[limit]}) than {self._source}; raise it"
                 for limit in ("retention.ms", "retention.bytes")
                 if topic.keeps(limit) < source.keeps(limit)
             ]
             if int(topic.configs["max.message.bytes"]) < int(source.configs["max.message.bytes"]):
-                problems.append(
-                    f"{name} has a smaller max.message.bytes than {self._source}; give it as much"
-                )
+                problems.append(f"{name} has a smaller max.message.bytes than {self._source}; raise it")
         if self._rule.alone is not None:
             problems += [
                 f"{name} is compacted: a copy without the latest record of a key would bring back an older "
-                f"one; there keys get tombstones, without a copy"
+                f"record; use retention without a copy, which writes tombstones"
                 for name in (self._source, self._target)
                 if name in self._topics and self._topics[name].is_compacted
             ]
         elif self._compacts and self._side_topic is None:
             problems.append(
-                f"{self._target} is compacted, so it cannot keep what has no key or version; name a topic "
-                f"for that (--side-topic)"
+                f"{self._target} is compacted, so it cannot keep records without a key or version; name a "
+                f"topic for them (--side-topic)"
             )
         if self._side_topic in self._topics and self._topics[str(self._side_topic)].is_compacted:
-            problems.append(
-                f"{self._side_topic} is compacted; what is unresolved needs cleanup.policy=delete"
-            )
+            problems.append(f"{self._side_topic} is compacted; a side topic needs cleanup.policy=delete")
         if self._audit is not None and self._audit not in self._topics:
-            problems.append(f"there is no topic {self._audit}; create it")
+            problems.append(f"topic {self._audit} does not exist; create it")
         committed = self.copied.offsets()
         if not for_job and self.copied.is_marked(committed):
             problems.append(self._marked())
         if not problems and (partition := self._written_by_others(committed)) is not None:
             problems.append(
                 f"{self._target}[{partition}] has records that group {self._group} has not written, or the "
-                f"broker has forgotten its offsets (offsets.retention.minutes); a copy begins in an empty "
-                f"topic, with a group of its own"
+                "group's offsets have expired (offsets.retention.minutes); start the copy with an empty "
+                f"target and a new group"
             )
         return problems
 
     def _written_by_others(self, committed: Iterable[int]) -> int | None:
-        """Return a partition of the target that has records, while the group has no offset of the source.
+        """Return a partition of the target that has records although the group has no offset in the source.
 
-        Nothing says what these were made of: all of the source's partition would come once more.
+        A copy would begin at the start of that partition, and could write its records twice.
         """
         with self._open(self._target) as reader:
             reader.start(offsets=dict.fromkeys(committed, _HIGHEST))
             return next((batch[0].partition() for batch in reader.to_end()), None)
 
     def _described(self, name: str) -> _Topic | None:
-        """Return what the cluster says of a topic; None if there is none."""
+        """Return the cluster's description of a topic; None if the topic does not exist."""
         try:
             found = self._admin.describe_topic(name)
             return _Topic(found.id, found.partitions, self._admin.topic_settings(name))
@@ -739,7 +734,7 @@ class Compaction(Policy):
         return self._admin.ends(topic, self._topics[topic].partitions, isolation=isolation)
 
     def close(self) -> None:
-        """Close its clients."""
+        """Close the clients."""
         self.worker.close()
         self._singles.close()
         if self._verification is not None:
@@ -757,7 +752,7 @@ def _words(verdict: Verdict) -> str:
 
 
 def _without_payload(record: Record, judged: Judged) -> Record:
-    """Return a record of which only its position is left, and what is said of it."""
+    """Return a record that has only its position and the judgement."""
     local = {"judged": judged}
     return Record(record.topic, None, None, EMPTY, record.partition, offset=record.offset, local=local)
 

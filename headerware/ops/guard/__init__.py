@@ -1,4 +1,4 @@
-"""The admission guard: what a chain and a policy admit goes on into other topics, exactly once."""
+"""The admission guard: forward the records that a chain and a policy admit to other topics, exactly once."""
 
 from headerware.ops.guard.rules import QuotaError, Routes
 from headerware.ops.guard.worker import Guard, Status

@@ -1,17 +1,18 @@
-"""From records of ingress topics to outcomes, partition by partition, in order.
+"""Decide about the records of ingress topics, in order within each partition.
 
-Each record goes through the consuming side of the chain, which decides; :mod:`headerware.ops.guard.rules`
-says what else must hold. What comes out is the record as it came, or, with a second chain, what that makes of
-the record behind the first one.
+The consuming side of the chain decides about each record, and :mod:`headerware.ops.guard.rules` has further
+conditions. An admitted record is sent on unchanged. With a second chain, the result of the first chain goes
+through the second chain, and its result is sent.
 
-A message in slices is one unit, decided about when its last slice comes: all of its slices go on then, next
-to one another, or all go to the dead letters. Until then they are pending, and the others of the partition go
-on. What is pending is part of the commit (:mod:`headerware.workers.done`), so that a restart reads the slices
-again, and nothing else.
+A message in slices is one unit, which is decided when its last slice comes: either all slices are sent on,
+one after another, or all become dead letters. Until then the slices are pending, and other records of the
+partition are not delayed. The pending offsets are part of the commit (:mod:`headerware.workers.done`), so
+that a restart reads the slices again, and no other records.
 
-A record that cannot be judged yet, or not sent on yet, holds its partition: a keyring that cannot be read, a
-key service that is down, a topic that is missing, a quota. And as long as a partition is read again to know
-copies, nothing new of any partition is decided, for it may be a copy of what comes there.
+A record that cannot be judged or sent yet holds its partition back: the keyring cannot be read, a key service
+is down, a topic is missing, or a quota is used up. While any partition is being read again to detect copies,
+no new record of any partition is decided, because the record may be a copy of one that is still to be read
+again.
 """
 
 from __future__ import annotations
@@ -65,22 +66,22 @@ if TYPE_CHECKING:
 
 Verdict = Literal["admitted", "refused", "dropped"]
 MAX_HEADERS: Final = 1_000
-"""How many headers a record may have, unless stated; librdkafka reads 100,000, in 14 MB of memory."""
+"""The default limit for a record's headers; librdkafka reads up to 100,000, which take 14 MB of memory."""
 _ASK_AGAIN: Final = 1 << 31
-"""More partitions than any topic has."""
+"""More partitions than any topic has, so that the cluster is asked for the number again."""
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
-"""Also of what says until when it waits: a policy with a larger quota counts by then."""
+"""Also limits delays with a known end, because a new policy with a larger quota may apply earlier."""
 _LOOK_BACK_MS: Final = 100
 _log: Final = logging.getLogger("headerware.ops.guard")
 
 
 class Admitted(NamedTuple):
-    """What an outcome is about that the chain has admitted.
+    """An admitted record.
 
     Args:
-        record: the record that came out of the chain, a message in slices put together.
-        delivery: takes the report of each record that is sent, for the steps of a second chain.
+        record: the record that came out of the chain; a message in slices is reassembled.
+        delivery: takes the delivery report of each record that is sent, for the steps of a second chain.
     """
 
     record: Record
@@ -88,7 +89,7 @@ class Admitted(NamedTuple):
 
 
 def verdict_of(outcome: Outcome) -> Verdict:
-    """Return the verdict for counters, accounts and metrics."""
+    """Return an outcome's verdict, for counters, accounts and metrics."""
     return _VERDICTS[outcome.disposition]
 
 
@@ -100,7 +101,7 @@ _VERDICTS: Final[dict[Disposition, Verdict]] = {
 
 
 class _Ready(NamedTuple):
-    """A unit that the chain has admitted, and that waits for what else must hold."""
+    """A unit that the chain has admitted, and that is not sent on yet."""
 
     unit: Unit
     admitted: Admitted
@@ -108,32 +109,32 @@ class _Ready(NamedTuple):
 
 
 class _Partition:
-    """One partition: what was read, and what waits."""
+    """The state of one partition: the records that were read and are not decided."""
 
     def __init__(self, key: TopicPartitionKey, done: Done, begin: int, start: int) -> None:
         self.key: Final = key
         self.done: Final = done
         self.begin: Final = begin
-        """Below this all is done that is not pending; it is read again only to know copies of it."""
+        """All earlier offsets are done or pending; they are read again only to detect copies of them."""
         self.looks_back = start < begin
-        """Whether some of that is still to come."""
+        """Whether some of these offsets are still to be read again."""
         self.is_at_end = False
-        """Whether there was nothing after what was read."""
+        """Whether the partition was read to its end."""
         self.next = 0
-        """The first offset that was not read."""
+        """The next offset to read."""
         self.slices: dict[int, tuple[SliceHeader, Record]] = {}
-        """The slices of messages that are not complete."""
-        self.places: set[tuple[bytes, int]] = set()
-        """The messages and indexes of these, and of some that have gone since the last look."""
+        """The slices of incomplete messages, by offset."""
+        self.indexes: set[tuple[bytes, int]] = set()
+        """The message ids and indexes of these slices, and of some that were removed since the last pass."""
         self.backlog: deque[Record] = deque()
         self.ready: _Ready | None = None
         self.until = 0.0
-        """When it goes on, by the monotonic clock; 0 if nothing holds it."""
+        """When the partition continues, by the monotonic clock; 0 if nothing holds it back."""
         self.backoff: Final = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.why: HeldBackError | None = None
 
     def give_up_ready_slices(self) -> None:
-        """Put a complete message that waits back among the slices."""
+        """Put the last slice of a complete message that is not sent yet back among the slices."""
         if self.ready is None or len(self.ready.unit.records) == 1:
             return
         last, self.ready = self.ready.unit.records[-1], None
@@ -154,17 +155,17 @@ class _Partition:
         self.backlog = left
 
     def read_slices_again(self) -> None:
-        """Put slices back, so that the chain, which has forgotten them, sees them again."""
+        """Put slices back into the backlog, because the chain has forgotten them."""
         ready = () if self.ready is None else self.ready.unit.records
         again = {record.offset or 0: record for record in ready}
         again |= {offset: record for offset, (_, record) in self.slices.items()}
         pending = self.done.pending(self.key)
         self.done.read_again(self.key, [offset for offset in again if offset in pending])
-        self.slices, self.places, self.ready = {}, set(), None
+        self.slices, self.indexes, self.ready = {}, set(), None
         self.backlog.extendleft(again[offset] for offset in sorted(again, reverse=True))
 
 
-class _Hold(Exception):  # noqa: N818 - it is no failure
+class _Hold(Exception):  # noqa: N818 - not a failure
     """The next record of the partition cannot be decided yet."""
 
     def __init__(self, error: HeldBackError) -> None:
@@ -176,15 +177,15 @@ class Judge:
     """Decide about records; for one caller at a time.
 
     Args:
-        session: the chain of a consumer of the ingress topics.
-        routes: where records go.
-        second: the chain of a producer that what is admitted goes through; None sends records as they came.
-        count_partitions: returns how many partitions a topic has, 0 if it does not exist; and asks again if
-            there are fewer than the second argument.
-        partitioner: refuse records that stand in another partition than their key decides by this
-            partitioner of librdkafka's; None lets them stand anywhere.
+        session: the session of the chain that consumes the ingress topics.
+        routes: the egress topic of each ingress topic.
+        second: the session of a producer's chain for admitted records; None sends records unchanged.
+        count_partitions: returns the number of a topic's partitions, or 0 if the topic does not exist; asks
+            the cluster again if the known number is less than the second argument.
+        partitioner: a partitioner of librdkafka; refuse records that are in another partition than it chooses
+            for their key. None permits any partition.
         max_headers: refuse records with more headers.
-        waits: whether quotas and failures hold partitions; a dry run counts them and goes on.
+        waits: whether quotas and failures hold partitions back; a dry run only counts them.
     """
 
     def __init__(
@@ -211,18 +212,18 @@ class Judge:
             else None
         )
         self.done: Final = Done(str(session.context.group_id))
-        """What is done of each partition, by what was decided."""
+        """The offsets of each partition that are decided."""
         self._partitions: dict[TopicPartitionKey, _Partition] = {}
         self._buckets: Final = Buckets()
         self._looks_back = False
-        """Whether any partition may still be read again."""
+        """Whether a partition may still have offsets to read again."""
         self._kept: set[str] = set()
-        """The topics of which all can be kept, as was found in the present look."""
+        """The ingress topics whose dead-letter and audit topics were found to exist in the current pass."""
         self.is_blind = False
-        """Whether a partition should be read again that cannot be read now."""
+        """Whether a partition that should be read again cannot be read now."""
         self._logged: Final = LoggedReasons()
         self.held_back: Final[Counter[str]] = Counter()
-        """How often something held a partition back, by what."""
+        """How often a partition was held back, by the cause."""
         self._bind(session)
 
     @property
@@ -231,7 +232,7 @@ class Judge:
 
     @property
     def is_heard(self) -> bool:
-        """Whether any step of the chains hears of what is committed."""
+        """Whether any step of the chains is told about commits."""
         second = self._second is not None and self._second.hears_operations
         return self._observes or second or self._deliveries is not None or self._session.hears_commits
 
@@ -248,7 +249,7 @@ class Judge:
         self._observes = self._waits and (session.hears_operations or session.hears_processing)
 
     def use(self, session: Session) -> None:
-        """Take another session in place of the present one, between two records."""
+        """Replace the session by another one, between two records."""
         keeps = session.keeps_waiting(self._session)
         self._bind(session)
         if not keeps:
@@ -266,20 +267,20 @@ class Judge:
         *,
         earliest: int | None = None,
     ) -> int:
-        """Begin with a partition, and return from which offset on to read it.
+        """Add a partition, and return the offset from which to read it.
 
-        If it is to be read again from an earlier offset on, nothing new is decided before it was read up to
-        what is done, or to its end.
+        If the partition is read again from an earlier offset, no new record is decided before it was read up
+        to the offsets that are not done, or to its end.
 
         Args:
             key: the partition.
             low: its first offset.
-            high: where it ends.
-            committed: what the group has committed, or None.
-            earliest: the offset from which on it is to be read again, to know copies; None for none.
+            high: its end.
+            committed: the group's committed offset and metadata, or None.
+            earliest: the offset from which to read again, to detect copies; None reads nothing again.
 
         Raises:
-            HeaderwareError: the group has done something else, or more was done than there is.
+            HeaderwareError: the group's offsets belong to another command, or are after the partition's end.
         """
         start = self.done.begin(key, low, high, committed)
         if committed is not None and earliest is not None:
@@ -290,38 +291,38 @@ class Judge:
         return start
 
     def ended(self, topic_partition: TopicPartitionKey) -> None:
-        """Note that a partition was read to its end, as it is now."""
+        """Mark a partition as read to its current end."""
         if topic_partition in self._partitions:
             self._partitions[topic_partition].is_at_end = True
 
     def revoke(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Forget partitions: what is not committed of them comes again, here or elsewhere."""
+        """Remove partitions; their uncommitted records are read again, in this process or another."""
         gone = list(topic_partitions)
         self.done.forget(gone)
         for topic_partition in gone:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None and partition.ready is not None:
                 self._failed(
-                    partition.ready.admitted, HeldBackError("its partition has gone to another process")
+                    partition.ready.admitted, HeldBackError("the partition was assigned to another process")
                 )
         self._session.revoke(gone)
 
     @property
     def assigned(self) -> list[TopicPartitionKey]:
-        """The partitions."""
+        """The assigned partitions."""
         return list(self._partitions)
 
     def held(self) -> dict[TopicPartitionKey, HeldBackError]:
-        """Return the partitions that something holds back now, and what."""
-        # A copy, for others may ask while partitions come and go.
+        """Return the partitions that are held back now, with the causes."""
+        # Iterate over a copy, because other threads may call this while partitions are added or removed.
         return {key: why for key, each in [*self._partitions.items()] if (why := each.why) is not None}
 
     # Records
 
     def add(self, record: Record) -> bool:
-        """Take a record that was read; return False if a later one of its partition has come before it.
+        """Add a record that was read; return False if a later record of its partition was added before.
 
-        Those of other partitions are passed over: a rebalance may leave some in a batch.
+        Ignore records of partitions that are not assigned: a batch may have some after a rebalance.
         """
         partition = self._partitions.get((record.topic, record.partition or 0))
         if partition is None:
@@ -331,22 +332,22 @@ class Judge:
         partition.next = _at(record) + 1
         partition.is_at_end = False
         if len(record.headers) > self._max_headers:
-            # Here, so that none of what is read keeps them: each takes some hundred bytes.
+            # Drop the headers before the record waits in the backlog: each takes about a hundred bytes.
             where = position(record.topic, record.partition, record.offset)
-            why = f"it has {len(record.headers):,} headers, and max_headers is {self._max_headers:,}"
+            why = f"the record has {len(record.headers):,} headers, and max_headers is {self._max_headers:,}"
             record = record.replace(headers=UnreadHeaders(where, why))
         partition.backlog.append(record)
         return True
 
     def decide(self) -> list[Outcome]:
-        """Decide about what was added, as far as it can be decided now."""
+        """Decide about the added records, as far as possible now."""
         for session in self._ticking:
             session.tick()
         outcomes: list[Outcome] = []
         try:
             self._decide(outcomes)
         except BaseException as failure:
-            # None of them is committed, so what the second chain has sent comes again.
+            # No outcome will be committed, so the second chain gets these records again.
             for outcome in outcomes:
                 self._failed(outcome.about, failure)
             raise
@@ -364,7 +365,7 @@ class Judge:
             except _Hold as hold:
                 self._hold(partition, hold.error)
             else:
-                self._let_go(partition)
+                self._release(partition)
         self._give_up(outcomes)
         self._refuse_useless_slices(outcomes)
 
@@ -373,7 +374,7 @@ class Judge:
             record = partition.backlog[0]
             if _at(record) >= partition.begin:
                 partition.looks_back = False
-                self._require_whole_window()
+                self._require_copies_known()
                 self._require_topics(record.topic)
             found = self._judged(partition, record, outcomes)
             partition.backlog.popleft()
@@ -388,22 +389,22 @@ class Judge:
     def _judged(
         self, partition: _Partition, record: Record, outcomes: list[Outcome]
     ) -> Outcome | _Ready | None:
-        """Return what the chain makes of a record; None if it waits for others, or was decided before."""
+        """Return the chain's decision about a record; None if it is a pending slice or was decided before."""
         offset = record.offset or 0
         is_known = self.done.was_done(partition.key, offset)
         try:
-            # Before the chain, which would remember it, and then take the genuine record for the copy.
+            # Refuse it before the chain, which would remember it and then take the genuine record for a copy.
             self._require_fit(record)
         except InterceptorError as refusal:
             self.done.read(partition.key, offset)
             refusal.at("guard", record)
             return None if is_known else self._decided(self._refused(_unit(record), refusal))
         outcome = self._consume(record)
-        # A message comes out of its slices in a list.
+        # A reassembled message comes in a list; a single record is not a slice.
         header = None if outcome.__class__ is Record else slice_header_of(record)
         if isinstance(outcome, HeldBackError):
             if header is not None and self._waits:
-                # Whoever puts slices together may count it as seen.
+                # The step that reassembles slices may have counted this slice as seen.
                 self._session.revoke([(record.topic, record.partition or 0)])
                 partition.read_slices_again()
             self._hold_for(outcome)
@@ -416,21 +417,21 @@ class Judge:
         if isinstance(outcome, list) and not outcome:
             partition.slices[offset] = header, record
             self.done.note(partition.key, offset, is_pending=True)
-            place = header.message_id, header.index
-            if place in partition.places:
-                # One of the two is no part of the message, and it would not fit with the others.
+            index = header.message_id, header.index
+            if index in partition.indexes:
+                # One of the two slices is not part of the message.
                 key = record.topic, record.partition or 0
                 self._refuse_late_slices(partition, self._session.waiting_offsets().get(key, ()), outcomes)
-            partition.places.add(place)
+            partition.indexes.add(index)
             return None
-        # What it has pushed out belongs to other messages.
+        # The chain may have given up other messages to make room for this one.
         self._give_up(outcomes)
         group = self._message_of(partition, header, record)
         headers = [*(partition.slices[_at(each)][0] for each in group), header]
         return self._verdict(_unit(*group, record), outcome, headers)
 
     def _message_of(self, partition: _Partition, header: SliceHeader, record: Record) -> tuple[Record, ...]:
-        """Return the slices that went with a slice: they wait no longer."""
+        """Return the other slices of a slice's message, which the chain does not wait for any more."""
         key = (record.topic, record.partition or 0)
         waiting = set(self._session.waiting_offsets().get(key, ()))
         return tuple(
@@ -453,7 +454,7 @@ class Judge:
             if isinstance(result, HeaderwareError):
                 raise result
             if not isinstance(result, Record):
-                raise InterceptorError("the chain makes several records of it, and only one can be judged")
+                raise InterceptorError("the chain makes several records of it; expected one")
             require_admitted(
                 result,
                 slices,
@@ -464,7 +465,7 @@ class Judge:
         return _Ready(unit, Admitted(result))
 
     def _refused(self, unit: Unit, error: InterceptorError) -> Outcome:
-        """Return the outcome of a unit that goes to the dead letters."""
+        """Return the dead-letter outcome of a unit."""
         context = self._session.context
         return Outcome.dead_lettered(
             unit,
@@ -477,44 +478,45 @@ class Judge:
         )
 
     def _require_fit(self, record: Record) -> None:
-        """Raise an InterceptorError for a record that nobody needs to verify."""
+        """Raise an InterceptorError for a record that is refused before any verification."""
         headers: object = record.headers
         if isinstance(headers, UnreadHeaders):
             raise InterceptorError(headers.why)
         if self._partitioner is None:
             return
-        # Before the chain, which would remember the record, and take the genuine one for the copy.
         try:
             require_own_partition(record, self._partitioner, self._partitions_of(record.topic, 1))
         except AdmissionError:
-            # The topic may have more partitions by now than when it was asked.
+            # The topic may have got more partitions since its number was asked.
             count = self._partitions_of(record.topic, _ASK_AGAIN)
             require_own_partition(record, self._partitioner, count)
 
     def _partitions_of(self, topic: str, at_least: int) -> int:
-        """Return how many partitions an ingress topic has; wait if nobody knows it any more."""
+        """Return the number of an ingress topic's partitions; hold the partition if it is not known."""
         count = self.count_partitions(topic, at_least)
         if not count:
-            raise _Hold(HeldBackError(f"nobody knows how many partitions {topic} has"))
+            raise _Hold(HeldBackError(f"the cluster does not tell how many partitions {topic} has"))
         return count
 
     def _require_topics(self, topic: str) -> None:
-        """Hold a partition of which something could not be kept: one record would stop all partitions."""
+        """Hold the partition while its dead-letter or audit topic is missing; a write would stop all."""
         if topic in self._kept:
             return
         for what, name in self._routes.kept_in(topic):
             if not self.count_partitions(name, 1):
-                self._hold_for(HeldBackError(f"there is no {what} {name}; create it"))
+                self._hold_for(HeldBackError(f"the {what} {name} does not exist; create it"))
                 return
         self._kept.add(topic)
 
-    def _require_whole_window(self) -> None:
-        """Hold what is new as long as any partition is read again: it may be a copy of what comes there."""
+    def _require_copies_known(self) -> None:
+        """Hold new records while any partition is read again: they may be copies of records there."""
         if self._looks_back:
             self._looks_back = any(each.looks_back for each in self._partitions.values())
         if self._waits and (self._looks_back or self.is_blind):
             until_ms = self._session.context.now_ms() + _LOOK_BACK_MS
-            text = "what was decided before is read again first, in all partitions, to know copies of it"
+            text = (
+                "records that were decided before are read again first, in all partitions, to detect copies"
+            )
             raise _Hold(DelayedError(text, until_ms=until_ms))
 
     def _hold_for(self, error: HeldBackError) -> None:
@@ -525,7 +527,7 @@ class Judge:
             _log.warning("%s", error)
 
     def _passed_on(self, partition: _Partition, ready: _Ready) -> Outcome:
-        """Return the outcome of an admitted unit, once nothing holds it."""
+        """Return the outcome of an admitted unit, or hold its partition."""
         unit = ready.unit
         original = unit.records[0]
         try:
@@ -536,7 +538,7 @@ class Judge:
             self._count(ready)
         except HeldBackError as error:
             if self._waits and self._second is None and len(unit.records) == 1:
-                # It is judged anew when it goes on: its key may be revoked by then, its rule gone.
+                # Judge it again later: its key may be revoked by then, or its rule removed.
                 partition.backlog.appendleft(original)
                 partition.ready = None
             self._hold_for(error)
@@ -550,23 +552,20 @@ class Judge:
         return self._decided(Outcome(unit, "dropped" if is_dropped else "sent", sent, about=ready.admitted))
 
     def refuse(self, unit: Unit, admitted: Admitted, error: InterceptorError) -> Outcome:
-        """Return the outcome of an admitted unit that goes to the dead letters, and tell the chains.
-
-        It may come back from there.
-        """
+        """Return the dead-letter outcome of an admitted unit, and tell the chains."""
         self._session.stopped(_first(unit.records), "dead_lettered", error)
         self._failed(admitted, error)
         return self._refused(unit, error)
 
-    # What the steps of the chains hear beside their own hooks
+    # Notifications of the chains' steps
 
     @contextmanager
-    def _processing(self, whole: Record) -> Iterator[None]:
-        """Tell the chain that a record is received, and be around what is done with it."""
+    def _processing(self, record: Record) -> Iterator[None]:
+        """Tell the chain that a record was received, and apply its processing context."""
         now_ns = time.time_ns()
-        tell_received(self._session, [whole], now_ns, now_ns)
-        with self._session.processing([whole]) as told:
-            told.clear()  # it is done when it is committed
+        tell_received(self._session, [record], now_ns, now_ns)
+        with self._session.processing([record]) as told:
+            told.clear()  # the record is processed when it is committed
             yield
 
     def _failed(self, admitted: Admitted | None, error: BaseException) -> None:
@@ -580,7 +579,7 @@ class Judge:
         *,
         began_ns: int,
     ) -> None:
-        """Tell the chains that outcomes are committed, with the reports of the records that were sent."""
+        """Tell the chains that outcomes are committed, with the delivery reports of the sent records."""
         for outcome, messages in outcomes:
             admitted: Admitted | None = outcome.about
             if admitted is None:
@@ -600,7 +599,7 @@ class Judge:
             )
 
     def undone(self, outcomes: Iterable[Outcome], error: BaseException, *, began_ns: int) -> None:
-        """Tell the second chain that outcomes could not be committed; what it sent is sent again."""
+        """Tell the second chain that outcomes could not be committed; their records will be sent again."""
         for outcome in outcomes:
             self._failed(outcome.about, error)
         if self._second is not None and self._second.hears_operations:
@@ -609,7 +608,7 @@ class Judge:
             )
 
     def _decided(self, outcome: Outcome) -> Outcome:
-        """Note an outcome in its partition."""
+        """Mark the offsets of an outcome as done."""
         key = outcome.unit.topic_partition
         partition = self._partitions[key]
         for offset in outcome.unit.offsets:
@@ -619,18 +618,18 @@ class Judge:
         return outcome
 
     def _sent(self, ready: _Ready) -> _Ready:
-        """Return an admitted record with what goes on, or raise why nothing does."""
+        """Return an admitted unit with the records to send; raise an error if they cannot be sent."""
         original = ready.unit.records[0]
         egress = self._routes.egress(original.topic)
         if egress is None:
-            raise HeldBackError(f"no route says where records of {original.topic} go")
+            raise HeldBackError(f"no route fits the topic {original.topic}")
         count = self.count_partitions(egress, (original.partition or 0) + 1)
         if (original.partition or 0) >= count:
             raise HeldBackError(
-                f"the egress topic {egress} has {count} partitions, and records of partition "
-                f"{original.partition} keep theirs; create it, or add partitions"
+                f"the egress topic {egress} has {count} partitions, but records of partition "
+                f"{original.partition} need one with the same number; add partitions"
                 if count
-                else f"there is no egress topic {egress}; create it"
+                else f"the egress topic {egress} does not exist; create it"
             )
         if self._second is None:
             sent = [
@@ -638,7 +637,7 @@ class Judge:
                 for each in ready.unit.records
             ]
             return ready._replace(sent=tuple(sent))
-        # Its steps may ask who wrote it.
+        # Steps of the second chain may read the verified signer.
         admitted = ready.admitted.record
         local = None if admitted.verified is None else {VERIFIED: admitted.verified}
         sending = Record(
@@ -669,7 +668,7 @@ class Judge:
             delivery = JointDelivery(self._deliveries, sending, None)
             delivery.note_first(records[0])
             delivery.expected = len(records)
-        # Who sends it elsewhere leaves the partition to the key.
+        # In another topic, the key decides the partition, unless the step has chosen one.
         routed = tuple(
             each
             if each.topic == egress or each.partition != original.partition
@@ -681,10 +680,13 @@ class Judge:
     def _require_topics_of(self, sent: Iterable[Record] | None) -> None:
         for each in sent or ():
             if not self.count_partitions(each.topic, 1):
-                raise HeldBackError(f"there is no topic {each.topic}, where the second chain sends it")
+                raise HeldBackError(
+                    f"the topic {each.topic}, to which the second chain sends the record, does not exist; "
+                    "create it"
+                )
 
     def _count(self, ready: _Ready) -> None:
-        """Raise if a record is above a quota of whoever wrote it."""
+        """Count a record; raise an error if it exceeds a quota of the certificate's holder."""
         verified = ready.admitted.record.verified
         if verified is None:
             return
@@ -701,7 +703,7 @@ class Judge:
         )
         if not until_ms:
             return
-        # Neither is a value of a header: the certificate was verified.
+        # The message may have these names: they come from the verified certificate, not from a header.
         text = f"above the quota of {verified.subject!r}, certified by {verified.issuer!r}"
         if over == "refuse":
             raise QuotaError(text, step="quota")
@@ -709,10 +711,10 @@ class Judge:
         error.step = "quota"
         raise error
 
-    # What waits
+    # Pending slices and held partitions
 
     def _give_up(self, outcomes: list[Outcome]) -> None:
-        """Refuse messages that the chain has given up, with all slices that had come."""
+        """Refuse all slices of messages that the chain has given up."""
         if not self._session.polls:
             return
         for outcome in self._session.poll():
@@ -726,28 +728,28 @@ class Judge:
     def _refuse_late_slices(
         self, partition: _Partition, waiting: Iterable[int], outcomes: list[Outcome]
     ) -> None:
-        """Refuse slices that nothing waits for."""
+        """Refuse slices that the chain does not wait for."""
         kept = {*waiting, *(partition.ready.unit.offsets if partition.ready else ())}
         late = [offset for offset in sorted(partition.slices) if offset not in kept]
         error = ReassemblyError(
-            "a slice that nothing waits for: it or its message has come already, or its message was given up "
-            "or had no first slice",
+            "expected a slice of a pending message, found one whose message was complete or given up, has no "
+            "first slice, or has the same slice already",
             step="slice",
         )
         self._refuse_slices(partition, late, error, outcomes)
 
     def _refuse_useless_slices(self, outcomes: list[Outcome]) -> None:
-        """Refuse slices that nothing waits for, and those that a commit cannot note."""
-        some = {key: each for key, each in self._partitions.items() if each.places or self.done.pending(key)}
+        """Refuse slices that the chain does not wait for, and slices that do not fit into a commit."""
+        some = {key: each for key, each in self._partitions.items() if each.indexes or self.done.pending(key)}
         waiting = self._session.waiting_offsets() if some else {}
         for key, partition in some.items():
             self._refuse_late_slices(partition, waiting.get(key, ()), outcomes)
-            partition.places = {(own.message_id, own.index) for own, _ in partition.slices.values()}
+            partition.indexes = {(own.message_id, own.index) for own, _ in partition.slices.values()}
             try:
                 self.done.commit_of(key)
             except WireFormatError as too_many:
                 self._session.revoke([key])
-                error = ReassemblyError(f"its message is not sent yet, and {too_many}", step="slice")
+                error = ReassemblyError(f"the message of the slice is pending, and {too_many}", step="slice")
                 partition.give_up_ready_slices()
                 partition.give_up_read_slices()
                 self._refuse_slices(partition, sorted(partition.slices), error, outcomes)
@@ -763,7 +765,7 @@ class Judge:
         if records:
             ready = partition.ready
             outcomes.append(self._decided(self._refused(_unit(*records), error)))
-            partition.ready = ready  # another message may wait to go on
+            partition.ready = ready  # another message may be ready to be sent
 
     def _hold(self, partition: _Partition, error: HeldBackError) -> None:
         if isinstance(error, DelayedError):
@@ -772,13 +774,13 @@ class Judge:
         else:
             pause_s = partition.backoff.next_s()
             if self._logged.is_new_error(error):
-                _log.warning("%s; nothing of the partition goes on until then", error)
+                _log.warning("%s; the partition is held back until then", error)
         if partition.why is None or _kind(partition.why) != _kind(error):
             self.held_back[_kind(error)] += 1
         partition.until, partition.why = time.monotonic() + pause_s, error
 
     @staticmethod
-    def _let_go(partition: _Partition) -> None:
+    def _release(partition: _Partition) -> None:
         partition.until = 0.0
         partition.backoff.reset()
         partition.why = None
@@ -795,7 +797,7 @@ def _at(record: Record) -> int:
 
 
 def _first(records: Sequence[Record]) -> Record:
-    """Return the record that has the message's own key."""
+    """Return the first slice, which has the message's key; else the first record."""
     for each in records:
         header = slice_header_of(each)
         if header is not None and not header.index:

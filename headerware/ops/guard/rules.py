@@ -1,6 +1,6 @@
-"""What is decided about a record: where it goes, whether it passes, and whether its writer may write more.
+"""The rules of the guard: routes, further conditions for admission, and quotas.
 
-Nothing here has a client or a clock of its own.
+The rules use neither a client nor a clock.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ _MAX_TOPICS: Final = 1_024
 
 
 class QuotaError(InterceptorError):
-    """A record above the quota of whoever wrote it, where such records are refused."""
+    """A record exceeds the quota of its certificate's holder, and the quota refuses such records."""
 
 
 class Routes:
-    """Which topics are ingress, and where the records of each go.
+    """The ingress topics, and the topics for the records of each.
 
     Args:
-        table: an egress topic for each ingress topic. Both may have ``{topic}`` once, which stands for any
-            text: ``ingress.{topic}`` to ``{topic}``. Names without it count first, then the first that fits.
-        dead_letter_topic: the topic of refused records; ``{topic}`` is the ingress topic. Such topics are
-            never ingress.
-        audit_topic: the topic of accounts, where nothing else may go.
+        table: an egress topic for each ingress topic. Both may contain ``{topic}`` once, which stands for any
+            text: ``ingress.{topic}`` to ``{topic}``. Ingress names without ``{topic}`` are tried first, then
+            the others in order; the first match counts.
+        dead_letter_topic: the topic for refused records; ``{topic}`` stands for the ingress topic. These
+            topics are never ingress topics.
+        audit_topic: the topic for accounts, and for nothing else.
 
     Raises:
-        ConfigError: a topic that is no name, records that would go round in circles, or refused records that
-            would go where admitted ones go.
+        ConfigError: a name is not valid, an egress topic is an ingress topic too, or refused records or
+            accounts would go to a topic with other records.
     """
 
     def __init__(
@@ -57,12 +58,17 @@ class Routes:
         for ingress, egress in table.items():
             for name in (ingress, egress):
                 if name.count(_TOPIC) > 1 or not _NAME.fullmatch(name.replace(_TOPIC, "x")):
-                    raise ConfigError(f"expected a topic's name, {_TOPIC} in it, not {name!r}", path="routes")
+                    raise ConfigError(
+                        f"expected a topic's name, with {_TOPIC} at most once, found {name!r}", path="routes"
+                    )
             if _TOPIC in egress and _TOPIC not in ingress:
-                raise ConfigError(f"{egress!r} has {_TOPIC}, and {ingress!r} says none", path="routes")
+                raise ConfigError(
+                    f"expected {_TOPIC} in both topics of a route, found {ingress!r} to {egress!r}",
+                    path="routes",
+                )
         for path, kept in (("dead_letter_topic", dead_letter_topic), ("audit_topic", audit_topic)):
             if kept is not None and not _NAME.fullmatch(kept.replace(_TOPIC, "x")):
-                raise ConfigError(f"expected a topic's name, not {kept!r}", path=path)
+                raise ConfigError(f"expected a topic's name, found {kept!r}", path=path)
         self._dead_letter_topic: Final = dead_letter_topic
         self._audit_topic: Final = audit_topic
         self._table: Final = dict(table)
@@ -78,14 +84,14 @@ class Routes:
             name = ingress.replace(_TOPIC, "x")
             if is_dead_letter_topic(dead_letter_topic, name):
                 raise ConfigError(
-                    f"records of {name!r} would be dead letters already; no ingress topic may fit "
-                    f"{dead_letter_topic!r}",
+                    f"the ingress topic {name!r} is a dead-letter topic by the pattern "
+                    f"{dead_letter_topic!r}; change one of them",
                     path="dead_letter_topic",
                 )
             self.check(name)
 
     def egress(self, topic: str) -> str | None:
-        """Return the topic that admitted records of a topic go to; None if it is no ingress topic."""
+        """Return the topic for admitted records of an ingress topic; None for any other topic."""
         return self._egress_of[topic]
 
     def _egress(self, topic: str) -> str | None:
@@ -106,11 +112,11 @@ class Routes:
 
     @property
     def kept(self) -> str:
-        """Where refused records and accounts go, in words."""
+        """The topics for refused records and accounts, in words."""
         return f"refused to {self._dead_letter_topic}, accounts to {self._audit_topic or 'no topic'}"
 
     def written(self, topics: Iterable[str]) -> set[str]:
-        """Return the topics that records of the ingress topics among some go to, admitted or not."""
+        """Return the topics that the guard writes to for the ingress topics among the given topics."""
         written = set()
         for topic in topics:
             if (egress := self.egress(topic)) is not None:
@@ -118,91 +124,92 @@ class Routes:
         return written
 
     def unused(self, topics: Iterable[str]) -> list[str]:
-        """Return the ingress sides that none of the topics fits; they may be misspelled."""
-        there = [topic for topic in topics if self.egress(topic) is not None]
-        return [name for name, fits in self._fits.items() if not any(map(fits.fullmatch, there))]
+        """Return the ingress names and patterns that match none of the topics; they may be misspelled."""
+        ingress = [topic for topic in topics if self.egress(topic) is not None]
+        return [name for name, fits in self._fits.items() if not any(map(fits.fullmatch, ingress))]
 
     def dead_letters(self, topic: str) -> str:
-        """Return the topic that refused records of an ingress topic go to."""
+        """Return the topic for refused records of an ingress topic."""
         return self._dead_letter_topic.replace(_TOPIC, topic)
 
     def kept_in(self, topic: str) -> tuple[tuple[str, str], ...]:
-        """Return where refused records and accounts of an ingress topic are kept, each with what it is."""
+        """Return the dead-letter and audit topics of an ingress topic, each after its description."""
         letters = "dead-letter topic", self.dead_letters(topic)
         return (letters,) if self._audit_topic is None else (letters, ("audit topic", self._audit_topic))
 
     def check(self, topic: str) -> None:
-        """Raise a ConfigError if records of an ingress topic cannot go where they should."""
+        """Raise a ConfigError if the topics for the records of an ingress topic conflict."""
         egress = self.egress(topic)
         if egress is None:
             return
         if self.egress(egress) is not None:
             raise ConfigError(
-                f"records of {topic!r} go to {egress!r}, which is an ingress topic itself: they would go "
-                f"round, or pass twice",
+                f"records of {topic!r} go to {egress!r}, which is an ingress topic too: the guard would read "
+                f"them again",
                 path="routes",
             )
         letters = self.dead_letters(topic)
         if self._audit_topic in (topic, egress, letters):
             raise ConfigError(
-                f"records of {topic!r} would come from or go to {self._audit_topic!r}, where only accounts "
-                f"may go; set audit_topic",
+                f"the audit topic {self._audit_topic!r} is also the ingress, egress or dead-letter topic of "
+                f"{topic!r}; set another audit_topic",
                 path="audit_topic",
             )
         if letters in (egress, topic) or letters in self._exact.values():
             raise ConfigError(
-                f"refused records of {topic!r} would go to {letters!r}, where admitted ones go, or come "
-                f"from; set dead_letter_topic",
+                f"refused records of {topic!r} would go to {letters!r}, which is an ingress or egress topic; "
+                f"set another dead_letter_topic",
                 path="dead_letter_topic",
             )
 
 
 def require_admitted(record: Record, slices: Sequence[SliceHeader], *, by_certificate: bool) -> None:
-    """Raise an AdmissionError for a record that the chain lets pass, and that nothing has admitted.
+    """Raise an AdmissionError for a record that passed the chain without being verified and admitted.
 
-    A chain may be told to let such records through: ``require``, ``on_error = "skip"``, ``topics``. A guard
-    may not. So it looks at what was verified, and not at what is configured.
+    A chain can be configured to pass such records (``require``, ``on_error = "skip"``, ``topics``), but a
+    guard must not. The guard therefore checks what was verified, not what is configured.
 
     Args:
-        record: the record behind the chain, whole.
-        slices: the headers of the slices that it was made of; none for others.
-        by_certificate: whether the chain has ``admission``, which must then have admitted it.
+        record: the record after the chain; a message in slices is reassembled.
+        slices: the headers of the slices that the record was reassembled from.
+        by_certificate: whether the chain has ``admission``, which must then have admitted the record.
     """
     verified = record.verified
     if verified is None:
         raise AdmissionError(
-            "expected a verified signature, found none; the chain passes such records, and the guard does not"
+            "expected a verified signature, found none; the chain passes such records, but the guard does not"
         )
     if by_certificate and not verified.subject:
         raise AdmissionError(
-            "expected a certificate that admission has judged, found none; the chain passes such records, "
-            "and the guard does not"
+            "expected a certificate that admission has accepted, found none; the chain passes such records, "
+            "but the guard does not"
         )
     if slices and len(slices) != slices[0].count:
         raise AdmissionError(
-            f"{slices[0].count - len(slices)} of the {slices[0].count} slices of its message were refused"
+            f"{slices[0].count - len(slices)} of the {slices[0].count} slices of the message were refused"
         )
 
 
 def require_own_partition(record: Record, partitioner: str, partitions: int) -> None:
-    """Raise an AdmissionError for a record that stands in another partition than its key decides.
+    """Raise an AdmissionError for a record in another partition than the partitioner chooses for its key.
 
-    A signature does not cover the partition, so a copy could be put into any; a window against copies sees
-    only the partitions that its own process reads.
+    A signature does not cover the partition, so anyone could put a copy into another partition. The window
+    that detects copies has only the partitions of its own process.
     """
     expected = partition_of_key(record.key, partitioner, partitions)
     if expected is not None and expected != record.partition:
         raise AdmissionError(
-            f"its key belongs to partition {expected} ({partitioner}), and it stands in {record.partition}"
+            f"the key belongs to partition {expected} ({partitioner}), but the record is in "
+            f"{record.partition}"
         )
 
 
 class Buckets:
-    """Count what each holder of a certificate writes, by quotas; for one caller at a time.
+    """Token buckets for the quotas of each certificate's holder; for one caller at a time.
 
-    A bucket fills up with its rate, to ``burst_s`` seconds of it, and a record is let through as soon as
-    there is enough for it. One that is larger than the bucket passes when that is full, and the next wait
-    longer.
+    A bucket fills at the quota's rate, up to the amount of ``burst_s`` seconds. A record passes when its
+    bucket has enough for the record. A record that is larger than the bucket passes when the bucket is full,
+    and the records after it wait longer.
     """
 
     def __init__(self) -> None:
@@ -213,18 +220,18 @@ class Buckets:
     def take(
         self, quotas: Sequence[Quota], who: tuple[str, str], *, records: int, size_bytes: int, now_ms: int
     ) -> tuple[int, Literal["wait", "refuse"]]:
-        """Take from all buckets, or take nothing if there is not enough in any.
+        """Take from all buckets; take nothing if any bucket has too little.
 
         Args:
-            quotas: those that count for the holder.
-            who: the holder: issuer and subject.
-            records: how many records.
-            size_bytes: how large they are together.
+            quotas: the quotas of the holder.
+            who: the issuer and the subject of the holder's certificate.
+            records: the number of records.
+            size_bytes: their total size.
             now_ms: the time, in milliseconds since the epoch.
 
         Returns:
-            0, or when to ask again, in milliseconds since the epoch; and what those that lack say of a record
-            above them, of which ``refuse`` counts for more.
+            0, or the time to ask again, in milliseconds since the epoch; and ``refuse`` if any quota without
+            enough refuses records, else ``wait``.
         """
         taken: dict[tuple[Quota, str, str, bool], tuple[float, int]] = {}
         until_ms = 0
@@ -240,7 +247,7 @@ class Buckets:
                 most = rate * quota.burst_s
                 level, at_ms = self._levels.get(key) or (most, now_ms)
                 level = min(most, level + rate * max(0, now_ms - at_ms) / 1_000)
-                if now_ms < at_ms:  # a clock that has gone back fills from now on, not from where it was
+                if now_ms < at_ms:  # if the clock went back, fill from now on
                     self._levels[key] = level, now_ms
                 missing = min(cost, most) - level
                 if missing > 0:

@@ -1,9 +1,10 @@
-"""Let into topics what a policy admits, each record exactly once, and keep the rest as dead letters.
+"""Forward the records that a policy admits, each exactly once, and keep the others as dead letters.
 
-One transaction has what a batch of ingress records leads to: the admitted records as they came, the dead
-letters of the others, what is told about both, and the offsets. The group's metadata goes along, so a process
-that the group has given up cannot commit any more. A process that is killed leaves a transaction that the
-broker aborts; the next owner of its partitions waits for that, and goes on where the last one ended.
+One transaction contains the results of a batch of ingress records: the admitted records unchanged, the dead
+letters of the refused records, the account, and the offsets. The transaction includes the group's metadata,
+so a process that was removed from the group cannot commit. A process that is killed leaves a transaction
+open, and the broker aborts it; the next owner of the partitions waits for the abort, and continues from the
+committed offsets.
 """
 
 from __future__ import annotations
@@ -83,19 +84,19 @@ class _Judged(NamedTuple):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guard has done, and what it waits for.
+    """The counters of a guard, and the partitions that it holds back.
 
     Args:
-        admitted: how many records were let through, by ingress topic.
-        refused: how many were not, by ingress topic and reason.
-        dropped: how many were dropped on purpose by a step, such as copies by ``dedup``, by ingress topic.
-        sent_bytes: the size of the keys, values and headers that were let through.
-        held: what holds a partition back now, by partition, such as ``orders[3]``.
-        held_back: how often something has held a partition back, by what.
-        at_ms: when that was so, in milliseconds since the epoch.
+        admitted: how many records were admitted, by ingress topic.
+        refused: how many records were refused, by ingress topic and reason.
+        dropped: how many records a step dropped on purpose, such as copies by ``dedup``, by ingress topic.
+        sent_bytes: the size of the keys, values and headers of the admitted records.
+        held: why partitions are held back now, by partition, such as ``orders[3]``.
+        held_back: how often partitions were held back, by cause.
+        at_ms: the time of this status, in milliseconds since the epoch.
         lag: how many offsets are not decided yet, by partition.
-        deleted: how many offsets retention took before they were judged.
-        transactions: how many were committed.
+        deleted: how many offsets retention deleted before they were decided.
+        transactions: how many transactions were committed.
         chain: the counters of the chain's interceptors.
     """
 
@@ -113,34 +114,36 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(FollowsFile):
-    """Forward what a chain and a policy admit; only :meth:`stop` and :meth:`status` are for any thread.
+    """Forward the records that a chain and a policy admit.
 
-    Several processes of one group share the partitions. A record keeps its bytes, its headers, its time and
-    its partition, and the order of its partition; a message in slices stands where its last slice stood.
+    Only :meth:`stop` and :meth:`status` may be called by any thread. Several processes of one group share the
+    partitions. A record keeps its bytes, headers, timestamp and partition, and records keep their order
+    within a partition; a message in slices takes the position of its last slice.
 
     Args:
-        conf: the settings of a client of confluent-kafka, for all clients that it makes; the chain's own keys
-            (``headerware.config``, ``headerware.reload``) may be among them.
+        conf: the settings of a client of confluent-kafka, used for all clients; may include the chain's keys
+            (``headerware.config``, ``headerware.reload``).
         routes: an egress topic for each ingress topic, see :class:`~headerware.ops.guard.rules.Routes`.
-        chain: the chain that judges, as a consumer of the ingress topics would have it, if code makes it.
-            What a step refuses is refused here, whether its ``on_error`` says ``raise``, ``drop`` or
-            ``dead_letter``; and nothing passes that no step has verified.
-        second: a chain whose sending side admitted records go through; None sends them as they came.
+        chain: the chain that judges, as for a consumer of the ingress topics; None reads it from the file in
+            ``conf``. A record that a step refuses is refused for each ``on_error`` of ``raise``, ``drop`` or
+            ``dead_letter``. A record that no step has verified is refused too.
+        second: a chain whose sending side admitted records go through; None sends them unchanged.
         group_id: the consumer group.
-        instance: a name that each process of the group has for itself and keeps over restarts. A process
-            that is started again then ends at once what the one before has left open, and has its
-            partitions; one that is stopped for good keeps them for ``session.timeout.ms``. None draws one.
-        dead_letter_topic: where refused records go; ``{topic}`` is the ingress topic.
-        audit_topic: where an account of each transaction goes, as JSON; None keeps none.
-        partitioner: refuse records whose key belongs to another partition by this partitioner of librdkafka,
-            such as ``murmur2_random``.
-        look_back_s: how far before the committed offset records are read again to know copies of them, in
-            seconds; None means ``max_age_ms`` of ``sign`` where that has a ``replay_window``.
-        max_headers: refuse records with more headers, before anything else is done with them.
+        instance: a name that is unique in the group and that the process keeps over restarts. A restarted
+            process then aborts the open transaction of the former process at once and gets its partitions; a
+            process that is not restarted keeps its partitions for ``session.timeout.ms``. None makes a random
+            name.
+        dead_letter_topic: the topic for refused records; ``{topic}`` stands for the ingress topic.
+        audit_topic: the topic for an account of each transaction, as JSON; None writes no accounts.
+        partitioner: a partitioner of librdkafka, such as ``murmur2_random``; refuse records that are in
+            another partition than it chooses for their key.
+        look_back_s: from how long before the committed offset records are read again to detect copies, in
+            seconds; None means ``max_age_ms`` of a ``sign`` that has a ``replay_window``.
+        max_headers: refuse records with more headers, before any other check.
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
-        ConfigError: a route that cannot work, or a chain that verifies nothing.
+        ConfigError: a route cannot work, or the chain verifies no records.
         HeaderwareError: an interceptor cannot be opened.
     """
 
@@ -161,12 +164,15 @@ class Guard(FollowsFile):
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         if is_disabled():
-            raise ConfigError("HEADERWARE_DISABLED is set, and a guard without its chain would pass nothing")
+            raise ConfigError(
+                "HEADERWARE_DISABLED is set; unset it, because a guard without its chain would admit no "
+                "record"
+            )
         self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic, audit_topic=audit_topic)
         if not group_id or instance == "":
-            raise ConfigError("expected a name", path="instance" if group_id else "group_id")
+            raise ConfigError("expected a name, found none", path="instance" if group_id else "group_id")
         if max_headers < 1:
-            raise ConfigError(f"expected 1 or more, not {max_headers}", path="max_headers")
+            raise ConfigError(f"expected 1 or more, found {max_headers}", path="max_headers")
         self._max_headers: Final = max_headers
         self._second_chain: Final = None if second is None else _raising(second)
         if (file := followed_file(conf, chain)) is not None:
@@ -175,8 +181,8 @@ class Guard(FollowsFile):
         self._hw_chain = self._hw_whole_chain(first)
         self._hw_chained = True
         self._conf: Final = {"log_level": 0, **rest}
-        self._beside: Final = DeadLetters({**self._conf, "group.id": group_id})
-        """What steps report, as audit does, goes by itself; it is made when the first report is due."""
+        self._side_records: Final = DeadLetters({**self._conf, "group.id": group_id})
+        """Sends the records that steps publish, such as audit reports, outside the transactions."""
         self._group: Final = group_id
         self._is_named: Final = instance is not None
         self._instance: Final = instance or uuid.uuid4().hex
@@ -193,7 +199,7 @@ class Guard(FollowsFile):
         self._topics: dict[str, int] = {}
         self._leaderless: set[TopicPartitionKey] = set()
         self._left_alone: set[TopicPartitionKey] = set()
-        """Those of them that are this process's own; nobody can say where to begin there."""
+        """The assigned partitions without a leader, whose offsets cannot be found."""
         self._looked = 0.0
         self._paused: set[TopicPartitionKey] = set()
         self._paused_ends: dict[TopicPartitionKey, int] = {}
@@ -219,17 +225,17 @@ class Guard(FollowsFile):
         """Return a chain whose steps leave refused records to the guard."""
         if not any(states(step, "verifies") for step in chain):
             raise ConfigError(
-                "the guard's chain verifies nothing, so nothing could pass; it needs a sign step, and "
+                "expected a chain that verifies records, found none of its steps does; add a sign step, and "
                 "admission to judge by certificates"
             )
         self._look_back(chain)
         return _raising(chain)
 
     def _look_back(self, chain: Chain) -> float:
-        """Return how far before a committed offset to begin, in seconds.
+        """Return from how long before a committed offset records are read again, in seconds.
 
-        What was read already goes through the chain once more, and is not decided about again. So the windows
-        against copies are as before a restart, and hold only what the chain has verified.
+        These records go through the chain again, but are not decided again. The windows that detect copies
+        are therefore the same as before a restart, and contain only records that the chain has verified.
         """
         windows = [step for step in chain if isinstance(step, Sign) and step.replay_window]
         stated: float | None = getattr(self, "_look_back_s", None)
@@ -237,8 +243,8 @@ class Guard(FollowsFile):
             return stated or 0.0
         if any(step.max_age_ms is None for step in windows):
             raise ConfigError(
-                "sign has a replay_window and no max_age_ms: set that, or look_back_s, for it says how far a "
-                "guard that is started again reads back to know copies of what it has let through",
+                "sign has a replay_window but no max_age_ms; set max_age_ms or look_back_s, so that a "
+                "restarted guard knows how far to read back to detect copies",
                 path="look_back_s",
             )
         return max((step.max_age_ms or 0) + step.clock_skew_ms for step in windows) / 1_000
@@ -248,7 +254,7 @@ class Guard(FollowsFile):
             earlier = self._session
             self._session = chain.open(earlier.context, previous=earlier)
             self._judge.use(self._session)
-            # A window that is new is empty.
+            # A new window is empty, so earlier records must be read again.
             self._looks_back_again = bool(_windows(self._session) - _windows(earlier))
             earlier.close()
         self._hw_chain = chain
@@ -256,42 +262,43 @@ class Guard(FollowsFile):
     # Running
 
     def _say(self, mode: str) -> None:
-        """Log what this guard will do."""
+        """Log the mode, the routes and the chains."""
         _log.info(
-            "group %s, instance %s: %s", self._group, self._instance if self._is_named else "drawn", mode
+            "group %s, instance %s: %s", self._group, self._instance if self._is_named else "random", mode
         )
         _log.info("routes %s; %s", ", ".join(self._routes.named), self._routes.kept)
-        second = "as they came" if self._second_chain is None else " -> ".join(self._second_chain.names)
+        second = "unchanged" if self._second_chain is None else " -> ".join(self._second_chain.names)
         _log.info("judged by the chain %s; sent on %s", " -> ".join(self._hw_chain.names), second)
         for step in self._hw_chain:
             if isinstance(step, Admission):
                 _log.info("admitted by the policy %s, for certificates: %s", step.policy, step.require)
 
     def _say_idle(self, topics: Sequence[str]) -> None:
-        """Warn of rules that are for none of the topics that are guarded."""
+        """Warn of rules of the policy that match none of the ingress topics."""
         steps = () if self._session is None else self._session.steps
         for step in steps:
             if isinstance(step.opened, AdmissionStep):
                 for idle in step.opened.idle_on(topics):
-                    _log.warning("no topic that is guarded fits %s of the policy; look at its spelling", idle)
+                    _log.warning("no ingress topic fits %s of the policy; check its spelling", idle)
 
     def stop(self) -> None:
-        """Stop behind the transaction that is under way; for signal handlers and other threads."""
+        """Stop after the transaction that is under way; for signal handlers and other threads."""
         self._stop.set()
 
     def run(self, tell: Callable[[Status], object] = lambda _: None) -> None:
         """Forward records until :meth:`stop`.
 
-        ``tell`` is called behind each transaction, and every second while there is none.
+        ``tell`` is called after each transaction, and every second while there is none.
 
-        A cluster that does not answer is waited for, once it has answered.
+        If the cluster stops answering after the start, the guard waits for it.
 
         Raises:
-            TakenOverError: another process has the same ``instance``, or the broker has forgotten this one,
-                as it may behind an outage; without a name it goes on by itself.
-            HeaderwareError: not even a stub of a dead letter is taken, or the group's offsets are of
-                something else.
-            confluent_kafka.KafkaException: the cluster cannot be reached at first, or forbids something.
+            TakenOverError: another process has the same ``instance``, or the broker has forgotten this
+                process, which can happen after an outage. A guard without ``instance`` continues in these
+                cases.
+            HeaderwareError: the dead-letter topic refuses even a stub, or the group's offsets belong to
+                another command.
+            confluent_kafka.KafkaException: the cluster cannot be reached at the start, or forbids a request.
         """
         self._say("forwards what is admitted")
         if self._hw_live is not None:
@@ -308,7 +315,7 @@ class Guard(FollowsFile):
                     if self._transactions > transactions:
                         backoff.reset()
                     pause_s = backoff.next_s()
-                    _log.warning("%s; what was not committed is done again in %.1f s", error, pause_s)
+                    _log.warning("%s; uncommitted records are read again in %.1f s", error, pause_s)
                     self._stop.wait(pause_s)
         finally:
             self._close()
@@ -319,12 +326,12 @@ class Guard(FollowsFile):
         if isinstance(error, TakenOverError):
             return not self._is_named
         cause = error.args[0]
-        # Clients with a name that the broker does not know any more may have met another with that name.
+        # If the broker has fenced a client with a name, another process may use that name.
         is_over = kind_of(cause) is Kind.FORBIDDEN or (_is_of_no_use(cause) and self._is_named)
         return self._has_worked and not is_over
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
-        """Read and send until something fails."""
+        """Read and send until an error, or until all partitions must be read from new offsets."""
         troubles = Troubles()
         consumer = cimpl.Consumer({"error_cb": troubles, **self._consumer_settings()})
         try:
@@ -343,12 +350,12 @@ class Guard(FollowsFile):
                     pause_s = _LOOK_FOR_TOPICS_S if subscribed else _LOOK_AGAIN_S
                     look_at = time.monotonic() + pause_s
                     if self._left_alone - self._leaderless:
-                        _log.info("partitions have a leader again; all are begun with anew")
+                        _log.info("partitions have a leader again; all partitions are assigned again")
                         return
                 if self._hw_next_chain is not None:
                     self._hw_take_next_chain()
                 if self._looks_back_again:
-                    _log.info("what was decided before is read again, for the new chain to know copies of it")
+                    _log.info("earlier records are read again, so that the new chain detects copies of them")
                     return
                 self._read(consumer, judge)
                 has_sent = self._send(consumer, sender, judge, judge.decide())
@@ -363,12 +370,12 @@ class Guard(FollowsFile):
             self._paused.clear()
             self._leave_alone(set())
             self._lag = {}
-            # First what is undone, then the partitions go to others.
+            # Abort the transaction before other processes get the partitions.
             sender.close()
             consumer.close()
 
     def _sender(self, consumer: Any, troubles: Troubles) -> TransactionalSender:
-        """Return a sender, which ends what an earlier process of this name has left open."""
+        """Return a sender; making it aborts a transaction that a former process of this name left open."""
         servers, deadline = self._conf.get("bootstrap.servers"), time.monotonic() + self._timeout_s
         troubles.first_metadata(consumer, servers, None, deadline)
         self._look(consumer)
@@ -382,13 +389,13 @@ class Guard(FollowsFile):
         )
 
     def dry_run(self, tell: Callable[[Status], object] = lambda _: None) -> Status:
-        """Judge what is there now, from the group's offsets on, and return what would be done.
+        """Judge the records from the group's offsets to the current ends, and return what would be done.
 
-        Nothing is sent or committed, and the group is not joined. Quotas count as time passes, so they say
-        little here; what they would hold back is counted and goes on.
+        Nothing is sent or committed, and the group is not joined. Quotas depend on the time at which records
+        come, so they tell little here: records that they would hold back are counted and not delayed.
 
         Raises:
-            confluent_kafka.KafkaException: the cluster does not answer, or forbids something.
+            confluent_kafka.KafkaException: the cluster does not answer, or forbids a request.
         """
         self._say("only shows what it would do (dry run)")
         settings = self._consumer_settings()
@@ -419,7 +426,7 @@ class Guard(FollowsFile):
             self._close()
 
     def status(self) -> Status:
-        """Return what was done so far, and what waits."""
+        """Return the counters so far, and the partitions that are held back."""
         refused: dict[str, dict[str, int]] = {}
         by_verdict: dict[str, dict[str, int]] = {"admitted": {}, "dropped": {}}
         for (topic, verdict, reason), count in sorted(self._counts.items()):
@@ -429,7 +436,7 @@ class Guard(FollowsFile):
                 by_verdict[verdict][topic] = count
         judge, session = self._judge, self._session
         held: dict[TopicPartitionKey, object] = {} if judge is None else dict(judge.held())
-        held |= dict.fromkeys(self._left_alone, "it has no leader")
+        held |= dict.fromkeys(self._left_alone, "the partition has no leader")
         return Status(
             admitted=by_verdict["admitted"],
             refused=refused,
@@ -447,16 +454,16 @@ class Guard(FollowsFile):
     # Topics and partitions
 
     def _consumer_settings(self) -> dict[str, Any]:
-        # So the partitions of a process that is started again are still its own.
+        # A static member keeps its partitions over a restart.
         static = {"group.instance.id": f"{self._group}-{self._instance}"} if self._is_named else {}
         return {
             **static,
             **self._conf,
-            # What is not judged yet is not skipped, whatever other clients with these settings do.
+            # Never skip records that are not decided, even if the settings say "latest".
             "auto.offset.reset": "earliest",
-            # So that it is known when a partition was read again, also if nothing new comes.
+            # Tells when a partition has been read again, even if no new record comes.
             "enable.partition.eof": True,
-            # Also of the group's offsets: those of a transaction that is being ended are waited for.
+            # Also makes the request for the group's offsets wait for an open transaction.
             "isolation.level": "read_committed",
             "group.id": self._group,
             "enable.auto.commit": False,
@@ -464,7 +471,7 @@ class Guard(FollowsFile):
         }
 
     def _begin(self, consumer: Any, *, dry_run: bool) -> Judge:
-        """Open the chains, the first time."""
+        """Open the chains at the first call, and return the judge."""
         self._look(consumer)
         if self._judge is None:
             context = Context(
@@ -473,8 +480,8 @@ class Guard(FollowsFile):
                 group_id=self._group,
                 bootstrap_servers=self._conf.get("bootstrap.servers"),
                 cluster_id=lambda: self._cluster_id,
-                publish=self._beside.store,
-                post=self._beside.post,
+                publish=self._side_records.store,
+                post=self._side_records.post,
                 dry_run=dry_run,
             )
             self._session = _opened(self._hw_chain, context)
@@ -495,7 +502,7 @@ class Guard(FollowsFile):
         return self._judge
 
     def _look(self, consumer: Any) -> None:
-        """Learn which topics there are."""
+        """Ask the cluster for its topics."""
         found = consumer.list_topics(timeout=self._timeout_s)
         self._cluster_id = found.cluster_id
         self._topics = {name: len(topic.partitions) for name, topic in found.topics.items()}
@@ -508,7 +515,7 @@ class Guard(FollowsFile):
         self._looked = time.monotonic()
 
     def _count_partitions(self, consumer: Any, topic: str, at_least: int) -> int:
-        """Return how many partitions a topic has; if it has too few, as it is known now."""
+        """Return the number of a topic's partitions; ask the cluster again if the known number is too low."""
         count = self._topics.get(topic, 0)
         if count < at_least and time.monotonic() - self._looked > _LOOK_AGAIN_S:
             self._look(consumer)
@@ -516,10 +523,10 @@ class Guard(FollowsFile):
         return count
 
     def _ingress(self) -> list[str]:
-        """Return the ingress topics that there are; one that cannot work leaves the others alone."""
+        """Return the existing ingress topics, without those whose routes cannot work."""
         for route in self._routes.unused(self._topics):
             if self._logged.is_new("route", route):
-                _log.warning("no topic fits the route from %s yet; it is looked for again", route)
+                _log.warning("no topic fits the route from %s yet; the guard will look again", route)
         found = []
         for topic in sorted(self._topics):
             if self._routes.egress(topic) is None:
@@ -528,7 +535,7 @@ class Guard(FollowsFile):
                 self._routes.check(topic)
             except ConfigError as error:
                 if self._logged.is_new("topic", str(error)):
-                    _log.error("the topic %s is left alone: %s", topic, error)
+                    _log.error("the topic %s is not guarded: %s", topic, error)
             else:
                 found.append(topic)
         return found
@@ -558,14 +565,14 @@ class Guard(FollowsFile):
             consumer.incremental_assign(begins)
         else:
             consumer.assign(begins)
-        # librdkafka keeps a partition paused that was so when it went away, and nothing of it would come.
+        # librdkafka remembers that a partition was paused when it was revoked, and would deliver no records.
         consumer.resume(begins)
         if alone:
             consumer.pause(alone)
             self._leave_alone(self._left_alone | (mine & self._leaderless))
 
     def _leave_alone(self, partitions: set[TopicPartitionKey]) -> None:
-        """Note the partitions that nothing can be read of; records of others may be copies of theirs."""
+        """Set the partitions that cannot be read; other partitions may have copies of their records."""
         self._left_alone = partitions
         if self._judge is not None:
             self._judge.is_blind = bool(partitions) and self._look_back(self._hw_chain) > 0
@@ -580,12 +587,8 @@ class Guard(FollowsFile):
             self._lag.pop(f"{key[0]}[{key[1]}]", None)
 
     def _positions(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return where to begin to read, and tell the judge from where on to decide.
-
-        Raises:
-            HeaderwareError: the group's offsets are of a topic that was made again, or of something else.
-        """
-        assert self._judge is not None  # noqa: S101 - it was made before anything is assigned
+        """Add partitions to the judge, and return the offsets to read them from."""
+        assert self._judge is not None  # noqa: S101 - made before partitions are assigned
         asked = [TopicPartition(each.topic, each.partition) for each in partitions]
         if not asked:
             return []
@@ -610,7 +613,7 @@ class Guard(FollowsFile):
     def _seconds_before(
         self, consumer: Any, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartitionKey, int]:
-        """Return from where on records are known to be as young as copies may be."""
+        """Return the offsets from which records are read again to detect copies."""
         look_back_s = self._look_back(self._hw_chain)
         if not look_back_s:
             return {}
@@ -625,12 +628,12 @@ class Guard(FollowsFile):
     # Records
 
     def _read(self, consumer: Any, judge: Judge) -> set[TopicPartitionKey]:
-        """Read what is there, and return the partitions that ended."""
+        """Read a batch into the judge, and return the partitions that were read to their end."""
         ended = set()
         count = size_bytes = 0
         until = time.monotonic() + _WAIT_S
         while count < _BATCH and size_bytes < _BATCH_BYTES:
-            # One by one, for librdkafka unpacks the headers of all that it returns.
+            # One by one, because librdkafka unpacks the headers of all messages that it returns.
             message = consumer.poll(max(0.0, until - time.monotonic()))
             if message is None:
                 break
@@ -641,7 +644,7 @@ class Guard(FollowsFile):
                 size_bytes += _size_of(record)
                 if not judge.add(record):
                     where = position(record.topic, record.partition, record.offset)
-                    raise StaleGroupError(f"{where} came again: the group or the topic has begun anew")
+                    raise StaleGroupError(f"{where} came again: the group was reset or the topic recreated")
             elif kind_of(error) is Kind.END_OF_PARTITION:
                 ended.add((message.topic(), message.partition()))
                 judge.ended((message.topic(), message.partition()))
@@ -652,18 +655,18 @@ class Guard(FollowsFile):
         return ended
 
     def _pause_held(self, consumer: Any, judge: Judge) -> None:
-        """Read nothing of partitions that are held, and go on with those that are not."""
+        """Pause the partitions that are held back, and resume the others."""
         held = set(judge.held())
         for change, call in ((held - self._paused, consumer.pause), (self._paused - held, consumer.resume)):
             if change:
-                with suppress(KafkaException):  # it has gone meanwhile
+                with suppress(KafkaException):  # the partition was revoked in the meantime
                     call([TopicPartition(*key) for key in change])
         self._paused = held
 
     def _send(
         self, consumer: Any, sender: TransactionalSender, judge: Judge, outcomes: Sequence[Outcome]
     ) -> bool:
-        """Write what outcomes lead to, with the offsets, and return whether there was anything."""
+        """Write the records of outcomes with the offsets; return whether there was anything to write."""
         commits = judge.done.commits()
         if not (outcomes or commits):
             return False
@@ -675,8 +678,8 @@ class Guard(FollowsFile):
         def decide_again(outcome: Outcome, errors: Mapping[int, KafkaError]) -> Outcome:
             index, error = next(iter(errors.items()))
             if kind_of(error) is Kind.UNKNOWN_PARTITION:
-                raise KafkaException(error)  # it holds its partition until the topic has it
-            text = f"the topic {outcome.records[index].topic} refuses it: {error.str()}"
+                raise KafkaException(error)  # hold the partition until the egress topic has the other one
+            text = f"the topic {outcome.records[index].topic} refuses the record: {error.str()}"
             refusal = InterceptorError(text).at("egress", outcome.unit.records[0])
             admitted: Admitted = outcome.about
             refused.add(outcome)
@@ -698,9 +701,9 @@ class Guard(FollowsFile):
         judge.done.committed(commits)
         self._transactions += 1
         if judge.is_heard:
-            places = [outcome for outcome in became for _ in outcome.records]
+            sent = [outcome for outcome in became for _ in outcome.records]
             told: dict[Outcome, list[Message]] = {outcome: [] for outcome in became}
-            for at, outcome in enumerate(places):
+            for at, outcome in enumerate(sent):
                 if at in delivered:
                     told[outcome].append(delivered[at])
             judge.committed(told.items(), offsets, began_ns=began_ns)
@@ -708,7 +711,7 @@ class Guard(FollowsFile):
         return True
 
     def _account(self, outcomes: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
-        """Return what is told about a transaction, if anything is."""
+        """Return the account of a transaction as a record; None without an audit topic or outcomes."""
         topic = self._audit_topic
         if topic is None or not outcomes:
             return None
@@ -716,8 +719,8 @@ class Guard(FollowsFile):
         for outcome in outcomes:
             sizes[_judged(outcome)] += sum(map(_size_of, outcome.unit.records))
         done = {}
-        for place in offsets:
-            done[place.topic, place.partition] = place.offset
+        for each in offsets:
+            done[each.topic, each.partition] = each.offset
         account = Account(
             group=self._group,
             instance=self._instance,
@@ -757,9 +760,9 @@ class Guard(FollowsFile):
     def _learn_lag(self, consumer: Any, judge: Judge) -> None:
         ends = {}
         for key in judge.done.partitions:
-            with suppress(KafkaException):  # not known yet, or it has gone
+            with suppress(KafkaException):  # not known yet, or the partition was revoked
                 ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)[1]
-        # Of what is paused librdkafka learns no end, and it is there that the lag grows.
+        # librdkafka does not learn the ends of paused partitions, whose lag grows.
         if self._paused and time.monotonic() >= self._ask_for_ends_at:
             self._ask_for_ends_at = time.monotonic() + _ASK_FOR_ENDS_S
             asked = [TopicPartition(*key, OFFSET_END) for key in self._paused]
@@ -788,7 +791,7 @@ class Guard(FollowsFile):
             self._hw_live.close(self)
         if self._judge is not None:
             self._judge.close()
-        self._beside.close()
+        self._side_records.close()
 
 
 def _raising(chain: Chain) -> Chain:
@@ -802,31 +805,33 @@ def _raising(chain: Chain) -> Chain:
 
 
 def _opened(chain: Chain, context: Context) -> Session:
-    """Open the chain that judges; refuse one of which nobody could tell what becomes of which record."""
+    """Open the chain that judges; refuse a chain with steps other than slice that keep records back."""
     session = chain.open(context)
     waiting = set(session.names_of_waiting)
     others = [each.name for each in session.steps if each.name in waiting and not each.states("splits")]
     if others:
         session.close()
-        raise ConfigError(f"{', '.join(others)} of the guard's chain keeps records back, as only slice may")
+        raise ConfigError(
+            f"{', '.join(others)} of the guard's chain keeps records back, which only slice may do; remove it"
+        )
     return session
 
 
 def _opened_second(chain: Chain, context: Context) -> Session:
-    """Open the chain that admitted records go through; refuse one that would keep some of them."""
+    """Open the chain for admitted records; refuse a chain that keeps records back."""
     session = chain.open(context)
     keeping = [each.name for each in session.steps if offered(each.opened, Flushes) is not None]
     if keeping:
         session.close()
         raise ConfigError(
-            f"{', '.join(keeping)} of the guard's second chain keeps records back while they are sent, and "
-            "nobody could tell in which transaction they belong"
+            f"{', '.join(keeping)} of the guard's second chain keeps records back, so they would miss their "
+            "transaction; remove it"
         )
     return session
 
 
 def _windows(session: Session) -> set[int]:
-    """Return which opened steps remember records against copies."""
+    """Return the ids of the opened steps that remember records to detect copies."""
     return {
         id(step.opened)
         for step in session.steps
@@ -835,12 +840,12 @@ def _windows(session: Session) -> set[int]:
 
 
 def _is_of_no_use(error: KafkaError) -> bool:
-    """Return whether a client is of no use any more."""
+    """Return whether an error makes a client unusable."""
     return is_fatal(error) or kind_of(error) is Kind.MEMBER_FENCED
 
 
 def _judged(outcome: Outcome) -> _Judged:
-    """Return what is counted of an outcome."""
+    """Return the topic, verdict and reason by which an outcome is counted."""
     return _Judged(outcome.unit.topic_partition[0], verdict_of(outcome), outcome.why)
 
 
@@ -853,5 +858,5 @@ def _counted(outcomes: Iterable[Outcome]) -> Counter[_Judged]:
 
 
 def _size_of(record: Record) -> int:
-    """Return a record's size as chargeback counts it; headers that cannot be read have none."""
+    """Return a record's size as chargeback counts it; headers that cannot be read do not count."""
     return record_bytes(record.key, record.value, record.headers if is_readable(record) else EMPTY)

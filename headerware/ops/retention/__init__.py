@@ -1,1 +1,1 @@
-"""Retention by header: which records have outlived their time, and how Kafka lets them be removed."""
+"""Retention by header: find the records of a topic that have expired, and remove them."""

@@ -1,9 +1,9 @@
-"""The keys of a compacted topic while a pass reads it, in a temporary file of SQLite.
+"""Store the keys of a compacted topic while a pass reads it, in a temporary SQLite file.
 
-Of each key and partition it has the latest record. When all is read, it chooses the keys that may be deleted.
-Memory is bounded, however many keys there are and however long: 64 MB of pages, as much for sorting, and what
-waits to be written.
-The file is where SQLite makes temporary ones (``TMPDIR``), and is gone with the process.
+The file has the latest record of each key and partition. When the topic is read, the keys that may be deleted
+are chosen from it. Memory is bounded for any number and length of keys: 64 MB of pages, as much for sorting,
+and the rows that are not written yet. SQLite makes the file in its temporary folder (``TMPDIR``), and it is
+deleted when the process ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INSERT INTO latest VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?4, 1) ON CONFLICT DO UPD
     message = excluded.message, held = held OR excluded.held, last = excluded.last, count = excluded.count
 """
 _DISPOSITIONS: Final[dict[RetentionDisposition, int]] = {"expired": 1, "tombstone": 2}
-"""As they are written; all others are 0, for what they say of a key is the same."""
+"""The numbers of dispositions in the file; all others are 0, because they mean the same for a key."""
 _EXPIRED: Final = (
     "FROM latest CROSS JOIN beginning USING (partition) WHERE disposition = 1 AND last >= before"
 )
@@ -54,9 +54,11 @@ _STAYS: Final = """
     AND other.partition <> latest.partition AND (other.held OR other.disposition = 0)
 ))
 """
-"""Readers of a table by key would take a tombstone for the end of what another partition has.
+"""A key keeps its records if it has a legal hold, or a record in another partition that stays.
 
-A legal hold keeps the key in all partitions, also where a later record of the key has expired.
+A client that reads the topic as a table by key would take the tombstone for the deletion of the key, also of
+its record in the other partition. A legal hold keeps the key in all partitions, even if a later record of the
+key has expired.
 """
 _COUNT: Final = f"SELECT partition, {_STAYS}, count {_EXPIRED}"
 _CHOOSE: Final = f"""
@@ -64,9 +66,9 @@ INSERT INTO chosen SELECT partition, offset, digest, key, count {_EXPIRED} AND N
 ORDER BY partition, offset
 """
 _INDEX: Final = "CREATE INDEX chosen_digest ON chosen (partition, digest)"
-"""Made at once from all, which takes less than adding to it row by row."""
+"""Made when the table is complete, which is faster than adding to the index row by row."""
 _WAITING: Final = 50_000
-"""So many keys are sorted before they go into the file, so that fewer of its pages are written."""
+"""This many keys are sorted before they are written, so that fewer pages of the file are written."""
 _WAITING_BYTES: Final = 16 << 20
 
 
@@ -74,9 +76,10 @@ class Choice(NamedTuple):
     """The keys of a partition that may be deleted.
 
     Args:
-        tombstones: how many tombstones that takes.
-        replaced: how many records these stand for.
-        left: how many expired records stay, for their key has a legal hold, or a record in another partition.
+        tombstones: how many tombstones are needed.
+        replaced: how many records the tombstones replace.
+        left: how many expired records stay because their key has a legal hold, or a record in another
+            partition.
     """
 
     tombstones: int
@@ -85,21 +88,21 @@ class Choice(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A key that may be deleted, and how many records its tombstone stands for."""
+    """A key that may be deleted, and how many records its tombstone replaces."""
 
     key: bytes
     replaced: int
 
 
 _Row = tuple[bytes, int, bytes, int, int, bytes | None, bool]
-"""As ``_NOTE`` takes it."""
+"""The parameters of ``_NOTE``."""
 
 
 class Keys:
-    """Note keys, and choose those that may be deleted; for one caller at a time.
+    """Store keys, and choose the keys that may be deleted; for one caller at a time.
 
     Raises:
-        HeaderwareError: there is no room for the file; also raised by the methods.
+        HeaderwareError: the file has no space; the methods raise this too.
     """
 
     def __init__(self) -> None:
@@ -119,15 +122,15 @@ class Keys:
         disposition: RetentionDisposition,
         message_id: bytes | None,
     ) -> None:
-        """Note the next record of a partition; ``message_id`` says that it is a slice."""
+        """Store the next record of a partition; ``message_id`` is not None if the record is a slice."""
         digest = digest_of(key)
-        place = digest + partition.to_bytes(4)
+        row = digest + partition.to_bytes(4)
         is_held = disposition == "held"
-        if not is_held and (before := self._waiting.get(place)) is not None:
+        if not is_held and (before := self._waiting.get(row)) is not None:
             is_held = before[-1]
         if disposition != "expired" and message_id is None:
-            key = b""  # it gets no tombstone
-        self._waiting[place] = (
+            key = b""  # no tombstone will need the key
+        self._waiting[row] = (
             digest,
             partition,
             key,
@@ -141,7 +144,7 @@ class Keys:
             self._write()
 
     def hold(self, partition: int, digest: bytes) -> None:
-        """Note that a key has a record under a legal hold."""
+        """Mark a key as having a record under a legal hold."""
         self._write()
         with _errors():
             self._connection.execute(
@@ -159,7 +162,7 @@ class Keys:
     def settle(
         self, partition: int, digest: bytes, disposition: RetentionDisposition, *, last: int, count: int
     ) -> None:
-        """Say what becomes of the message in slices that is the latest record of a key."""
+        """Set the disposition of a message in slices that is the latest record of a key."""
         with _errors():
             self._connection.execute(
                 "UPDATE latest SET disposition = ?, last = ?, count = ? WHERE digest = ? AND partition = ?",
@@ -167,10 +170,10 @@ class Keys:
             )
 
     def choose(self, beginnings: Mapping[int, int]) -> dict[int, Choice]:
-        """Count the keys that may be deleted, once all partitions are settled; to be called once.
+        """Count the keys that may be deleted; call this once, after :meth:`settle` for all partitions.
 
         Args:
-            beginnings: up to which offset each partition is deleted anyhow.
+            beginnings: the offset before which each partition is deleted anyway.
         """
         self._write()
         tombstones, replaced, left = Counter[int](), Counter[int](), Counter[int]()
@@ -186,7 +189,7 @@ class Keys:
         return {each: Choice(tombstones[each], replaced[each], left[each]) for each in beginnings}
 
     def chosen(self, partition: int, *, most: int, most_bytes: int) -> list[Tombstone]:
-        """Return the next of the chosen keys of a partition."""
+        """Return the next chosen keys of a partition."""
         found: list[Tombstone] = []
         size = 0
         self._write_chosen()
@@ -203,7 +206,7 @@ class Keys:
         return found
 
     def drop(self, partition: int, keys: Iterable[bytes]) -> int:
-        """Choose keys no more, for they are deleted or have a newer record; return how many were chosen."""
+        """Remove keys that are deleted or have a newer record; return how many of them were chosen."""
         self._write_chosen()
         digests = [(partition, digest_of(key)) for key in keys]
         with _errors():
@@ -215,7 +218,7 @@ class Keys:
         return max(0, cursor.rowcount)  # -1 for none
 
     def _write_chosen(self) -> None:
-        """Put the keys that may be deleted into a table of their own; who only counts them needs none."""
+        """Copy the keys that may be deleted into their own table, once; a preview does not need the table."""
         if self._has_chosen:
             return
         self._has_chosen = True
@@ -233,12 +236,12 @@ class Keys:
         self._waiting_bytes = 0
 
     def close(self) -> None:
-        """Close the file, which is gone then."""
+        """Close the file, which deletes it."""
         self._connection.close()
 
 
 def digest_of(key: bytes) -> bytes:
-    """Return what stands for a key, however long it is."""
+    """Return the digest that identifies a key."""
     return blake2b(key, digest_size=16).digest()
 
 
@@ -248,5 +251,6 @@ def _errors() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise HeaderwareError(
-            f"the temporary file for the keys cannot be used: {error}; give it room (TMPDIR)"
+            f"the temporary file for the keys cannot be used: {error}; choose a folder with more space "
+            "(TMPDIR)"
         ) from error

@@ -1,12 +1,13 @@
-"""What may be removed of a partition for what becomes of its records: its beginning, or keys.
+"""Plan which records of a partition can be removed: its beginning, or keys.
 
-A message in slices is one record: it has the lifetime of its first slice, is held if any slice is, stays
-while it is not complete, and all of it is removed, or nothing.
+A message in slices counts as one record. It has the lifetime of its first slice, is held if any slice is
+held, stays while it is incomplete, and is removed either completely or not at all.
 
-Kafka removes records in three ways. The beginning of a partition, where all has expired, is deleted up to an
-offset; the broker permits that where ``cleanup.policy`` has ``delete``. The key of a compacted topic gets a
-tombstone, if its latest record has expired, none of its records is held, and no other partition has a record
-of it that stays. All else takes a copy, which the worker of compaction makes.
+There are three ways to remove records. The beginning of a partition, where all records have expired, is
+deleted up to an offset; the broker permits this if ``cleanup.policy`` contains ``delete``. A key of a
+compacted topic gets a tombstone if the latest record of the key has expired, no record of the key is held,
+and no other partition has a record of the key that stays. All other expired records need a copy, which the
+worker of compaction makes.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What may be deleted at the beginning of a partition.
 
     Args:
-        delete_before: all that stands before this offset has expired, all slices of messages included.
-        deleted: how many records that are.
-        first_kept: what the first record that stays is; None if none does.
-        first_kept_offset: its offset.
-        dispositions: how many records there are of each disposition.
+        delete_before: all records before this offset have expired, including all slices of their messages.
+        deleted: how many records are before this offset.
+        first_kept: the disposition of the first record that stays; None if no record stays.
+        first_kept_offset: the offset of that record.
+        dispositions: how many records have each disposition.
     """
 
     delete_before: int
@@ -46,7 +47,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Message(SlicedMessage):
-    """A message in slices, and what becomes of it."""
+    """A message in slices, and its disposition."""
 
     __slots__ = ("digest", "digests", "disposition", "singles_before")
 
@@ -58,7 +59,7 @@ class _Message(SlicedMessage):
         self.digests: set[bytes] = set()
 
     def take(self, part: SliceHeader, offset: int, disposition: RetentionDisposition) -> None:
-        """Take a slice; the offsets of a complete message count no more."""
+        """Add a slice; forget the offsets when the message is complete."""
         self.add(part, offset)
         if self.is_complete:
             self.take_offsets()
@@ -67,11 +68,11 @@ class _Message(SlicedMessage):
         elif not part.same_message(self.part) or self.disposition == "malformed":
             self.disposition = "malformed"
         elif part.index == 0:
-            # Two first slices that say different things are believed neither.
+            # If two first slices differ, neither is believed.
             self.disposition = disposition if self.disposition in ("incomplete", disposition) else "malformed"
 
     def add_key(self, digest: bytes) -> bool:
-        """Remember the key of a slice, if there is room."""
+        """Remember the key of a slice; return False if there is no room."""
         if self.digest is None or digest == self.digest:
             self.digest = digest
         elif digest not in self.digests:
@@ -81,31 +82,31 @@ class _Message(SlicedMessage):
         return True
 
     def forget(self) -> None:
-        """Give back the room that it has taken, and the entry of the message itself."""
+        """Give back the room of the keys and of the message."""
         self._room.left += len(self.digests)
         super().forget()
 
     @property
     def judged(self) -> RetentionDisposition:
-        """What becomes of it, with what is known by now."""
+        """The disposition by the slices that have come so far."""
         if self.disposition in ("expired", "signed", "stale") and not self.is_complete:
             return "incomplete"
         return self.disposition
 
 
 class Partition:
-    """Find out what may be removed of a partition, from its records in the order of their offsets.
+    """Plan what can be removed from a partition, from its records in the order of their offsets.
 
-    Of messages in slices it remembers all with ``keys``, and else those that begin before the first record
-    that stays, or are not complete; as many as there is room. The slices of others stay, and so does what has
-    their keys.
+    With ``keys``, all messages in slices are remembered; without, only messages that begin before the first
+    record that stays, and incomplete messages. If there is no room for a message, its slices stay, and so do
+    the records with their keys.
 
     Args:
         number: the partition.
         begin: the first offset.
-        deletes: whether ``cleanup.policy`` has ``delete``.
-        keys: notes the keys of the topic, if ``cleanup.policy`` has ``compact``; else None.
-        room: for messages in slices, shared with other partitions.
+        deletes: whether ``cleanup.policy`` contains ``delete``.
+        keys: stores the keys of the topic if ``cleanup.policy`` contains ``compact``; else None.
+        room: the room for messages in slices, shared with other partitions.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Partition:
         disposition: RetentionDisposition,
         part: SliceHeader | None = None,
     ) -> None:
-        """Take the next record; ``part`` says which slice of a message it is."""
+        """Add the next record; ``part`` is its slice header if it is a slice."""
         message: _Message | None = None
         if part is not None:
             message = self._messages.get(part.message_id)
@@ -140,8 +141,8 @@ class Partition:
                 disposition = "held" if disposition == "held" else "not_remembered"
         if message is not None and part is not None:
             message.take(part, offset, disposition)
-            if message.is_complete and self._keys is None and self._stays_anyhow(message):
-                # Nothing depends on it any more. What comes of it once more is taken as another message.
+            if message.is_complete and self._keys is None and self._is_after_kept(message):
+                # The message cannot change the plan any more. A repeated slice will count as another message.
                 self._dispositions[message.judged] += message.count
                 message.forget()
                 del self._messages[part.message_id]
@@ -165,21 +166,21 @@ class Partition:
 
     @property
     def beginning_is_known(self) -> bool:
-        """Whether nothing that comes later changes how much of the beginning may be deleted."""
+        """Whether later records cannot change how much of the beginning can be deleted."""
         first_message = next(iter(self._messages.values()), None)
         return self._first_kept is not None and (
             first_message is None or first_message.first > self._first_kept
         )
 
-    def _stays_anyhow(self, message: _Message) -> bool:
+    def _is_after_kept(self, message: _Message) -> bool:
         return self._first_kept is not None and self._first_kept < message.first
 
     def _goes(self, disposition: RetentionDisposition) -> bool:
-        """Return whether a record of a disposition may go with the beginning; that takes no tombstone."""
+        """Return whether a record with this disposition can be deleted with the beginning."""
         return disposition == "expired" or (disposition in ("signed", "stale") and self._deletes)
 
     def plan(self, end: int) -> PartitionPlan:
-        """Return what may be deleted, having taken all up to an offset; what the keys say is settled then."""
+        """Return the plan after all records up to ``end`` are added; also settle the keys."""
         dispositions = self._dispositions.copy()
         complete: list[_Message] = []
         before, singles, stays, first_kept_offset = end, self._singles, self._first_kept_is, self._first_kept
@@ -192,7 +193,7 @@ class Partition:
             elif message.first < before:
                 before, singles, stays = message.first, message.singles_before, message.judged
                 first_kept_offset = message.first
-        # A message that ends after this stays, all of it, and then so does what ends after its beginning.
+        # A message whose last slice is not deleted stays completely, and so do records after its first slice.
         complete.sort(key=lambda message: message.last, reverse=True)
         for message in complete:
             if message.last < before:
@@ -213,7 +214,7 @@ class Partition:
         )
 
     def _settle(self, keys: Keys) -> None:
-        """Tell the keys what becomes of messages in slices."""
+        """Set the dispositions of messages in slices in the keys."""
         for message in self._messages.values():
             if message.judged == "held" and message.digest is not None:
                 for digest in (message.digest, *message.digests):
@@ -230,10 +231,11 @@ class Partition:
 
 
 class Tombstones:
-    """Whether each tombstone of a batch stands after all other records of its key.
+    """Check that each tombstone of a batch comes after all other records of its key.
 
-    It sees the records of a partition as they stand, also those that are not committed, or never will be. If
-    a transaction is done again, the tombstones come again, and what has come between stands before them.
+    The records of the partition are added in their order, including uncommitted and aborted records. If a
+    transaction is aborted and written again, the tombstones are written again after the records that came in
+    between.
 
     Args:
         keys: the keys of the batch.
@@ -247,11 +249,11 @@ class Tombstones:
         self._newer: Final[set[bytes]] = set()
 
     def begin(self) -> None:
-        """Begin to look at what was stored by now."""
+        """Begin another reading of the stored records."""
         self._seen.clear()
 
     def see(self, key: bytes, *, own: bool) -> None:
-        """See the next record of one of the keys; ``own`` says that it is a tombstone of the batch."""
+        """Add the next record with a key; ``own`` is True if it is a tombstone of the batch."""
         if key not in self._keys:
             return
         if not own:
@@ -269,10 +271,10 @@ class Tombstones:
 
     @property
     def safe(self) -> bool:
-        """Whether nothing stands before a tombstone that came after the pass."""
+        """Whether no record that came after the pass is before a tombstone of its key."""
         return not self._newer
 
     @property
     def renewed(self) -> frozenset[bytes]:
-        """The keys that get no tombstone if the batch is undone: records of theirs have come."""
+        """The keys that get no tombstone if the batch is aborted, because newer records of them have come."""
         return frozenset(self._newer | self._after)

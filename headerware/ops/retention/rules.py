@@ -1,14 +1,15 @@
 """The rules of retention by header: whether a record has expired.
 
-A record's lifetime is its header ``hw.expires``, or that of the first rule for its topic and headers. What
-has no lifetime, or one that cannot be read, stays. So does a tombstone, for it says that a key is gone. A
-legal hold is a header of its own, whatever its value and in capitals or not, and wins over all.
+The lifetime of a record comes from its header ``hw.expires``, or else from the first rule that fits its topic
+and headers. A record without a lifetime, or with one that cannot be read, stays. A tombstone stays too,
+because it tells consumers that its key is deleted. A legal hold is a separate header with any value; a record
+with a legal hold always stays.
 
-The rule is a :class:`~headerware.ops.compaction.rules.CopyRule`: the worker of compaction copies by it, too.
-What may be removed of a partition is in :mod:`headerware.ops.retention.plan`.
+The rule is a :class:`~headerware.ops.compaction.rules.CopyRule`, so the worker of compaction can copy by it.
+:mod:`headerware.ops.retention.plan` decides what can be removed from a partition.
 
-A lifetime is believed only as far as a signature covers it. A legal hold counts whoever wrote it, in any
-capitals, also if it was added after the signature: to keep a record is always safe.
+With a chain, a lifetime counts only if the signature covers it. A legal hold counts for any writer, in upper
+or lower case, and even if it was added after signing, because keeping a record is always safe.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ RetentionDisposition = Literal[
     "signed",
     "stale",
 ]
-"""What becomes of a record; all but ``expired`` and ``stale`` stay."""
+"""The disposition of a record; records with any other than ``expired`` or ``stale`` stay."""
 DISPOSITIONS: Final[dict[RetentionDisposition, str]] = {
-    "expired": "they have outlived their time",
-    "alive": "their time has not come",
+    "expired": "they have expired",
+    "alive": "they have not expired yet",
     "no_lifetime": "they have no lifetime",
-    "malformed": "their lifetime, or their hw.slice, cannot be read",
-    "held": "a legal hold is on them",
+    "malformed": "their lifetime or hw.slice cannot be read",
+    "held": "they are under a legal hold",
     "tombstone": "they are tombstones",
-    "incomplete": "they are slices of messages that are not complete",
+    "incomplete": "they are slices of incomplete messages",
     "not_remembered": "they are slices of more messages than a pass can remember",
-    "unknown_id": "they have headers with ids whose names are not known here",
+    "unknown_id": "they have header ids whose names are not known",
     "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
-    "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
-    "stale": "they are not verified, or cannot be read, and older than --unverified-after",
+    "signed": "they have expired, but their consumers would refuse unsigned tombstones",
+    "stale": "they are not verified, or cannot be read, and are older than --unverified-after",
 }
 _UNJUDGED: Final[frozenset[RetentionDisposition]] = frozenset({"unverified", "malformed"})
 
@@ -76,16 +77,16 @@ _READINGS_BYTES: Final = 1 << 20
 
 
 class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long records live that have no lifetime of their own.
+    """The lifetime of records without ``hw.expires``.
 
     Args:
-        topics: patterns of the topics that it is for.
+        topics: patterns of the topics that this lifetime applies to.
         after_ms: how long after its timestamp a record expires, in milliseconds.
-        header: it is for records with this header only; None is for all.
-        value: it is for records whose last such header has this value; None is for any.
+        header: apply this lifetime only to records with this header; None applies it to all records.
+        value: apply it only to records whose last such header has this value; None accepts any value.
 
     Raises:
-        ConfigError: a pattern that matches no topic, or a value without a header.
+        ConfigError: there is no pattern, a pattern matches no topic, or there is a value without a header.
     """
 
     topics: tuple[str, ...]
@@ -94,15 +95,15 @@ class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     value: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is for no record."""
+        """Refuse a lifetime that can apply to no record."""
         check_patterns(self.topics, path="topics")
         if not self.topics:
-            raise ConfigError("expected patterns of topics, such as 'clicks-*'", path="topics")
+            raise ConfigError("expected patterns of topics, such as 'clicks-*'; found none", path="topics")
         if self.value is not None and self.header is None:
             raise ConfigError("expected the header that has this value", path="header")
 
     def is_for(self, record: Record) -> bool:
-        """Return whether a record's headers are those that it is for."""
+        """Return whether this lifetime applies to a record, by its headers."""
         if self.header is None:
             return True
         found = record.headers.all(self.header)
@@ -110,17 +111,17 @@ class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long records live.
+    """The rule of retention: the lifetimes of records.
 
     Args:
-        lifetimes: for records without ``hw.expires``; the first that fits counts.
-        hold: the header of a legal hold, in capitals or not.
-        clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds.
-        unverified_after_ms: how long after its timestamp a record goes that is not verified or readable, in
-            milliseconds; longer than all lifetimes. Without it such a record stays for ever.
+        lifetimes: the lifetimes of records without ``hw.expires``; the first that fits counts.
+        hold: the name of the header for a legal hold, compared without regard to case.
+        clock_skew_ms: how long a record still counts as alive after it expires, in milliseconds.
+        unverified_after_ms: how long after its timestamp a record is removed that is not verified or cannot
+            be read, in milliseconds; must be longer than all lifetimes. With None such records stay forever.
 
     Raises:
-        ConfigError: no header for a hold, or unverified records would go before others have expired.
+        ConfigError: the header's name is empty, or unverified records would be removed before others expire.
     """
 
     worker: ClassVar[str] = "retain"
@@ -132,38 +133,38 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     unverified_after_ms: Milliseconds | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a hold that nothing could have, and a skew that would expire records early."""
+        """Refuse an empty name for the legal hold, a negative skew, and a time that is too short."""
         if not self.hold:
-            raise ConfigError("expected the name of the header of a legal hold", path="hold")
+            raise ConfigError("expected the name of the header for a legal hold, found none", path="hold")
         if self.clock_skew_ms < 0:
             raise ConfigError("expected milliseconds, 0 or more", path="clock_skew_ms")
         longest_ms = max((each.after_ms for each in self.lifetimes), default=0)
         if self.unverified_after_ms is not None and self.unverified_after_ms <= longest_ms:
             raise ConfigError(
                 f"expected more than the longest lifetime of the rules, {longest_ms:,} ms, found "
-                f"{self.unverified_after_ms:,}; else a record would go sooner for being unsigned",
+                f"{self.unverified_after_ms:,}: unsigned records must not be removed before others expire",
                 path="unverified_after_ms",
             )
 
     def for_topic(self, topic: str) -> RetentionRule:
-        """Return the rule with the lifetimes that are for a topic."""
+        """Return the rule with only the lifetimes that apply to a topic."""
         fitting = (each for each in self.lifetimes if TopicPatterns(each.topics).matches(topic))
         return msgspec.structs.replace(self, lifetimes=tuple(fitting))
 
     def holds(self, headers: Headers) -> bool:
-        """Return whether headers have a legal hold; who has mistaken its capitals means it, too."""
+        """Return whether headers have a legal hold, in upper or lower case."""
         hold = self.hold.casefold()
         return any(name.casefold() == hold for name, _ in headers)
 
     def disposition_of(self, record: Record, now_ms: int) -> RetentionDisposition:
-        """Return what becomes of a record at a moment; its headers have their names.
+        """Return the disposition of a record at a time; the record's headers must have names, not ids.
 
-        The rule is that of the record's topic (:meth:`for_topic`).
+        Call this on the rule for the record's topic (:meth:`for_topic`).
         """
         if self.holds(record.headers):
             return "held"
         if any(name[:1].isdigit() and parse_id(name) is not None for name, _ in record.headers):
-            return "unknown_id"  # it may be the hold
+            return "unknown_id"  # the id may stand for the legal hold
         try:
             expires_ms = moment_of(record, EXPIRES_HEADER)
         except WireFormatError:
@@ -180,7 +181,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def unless_stale(
         self, disposition: RetentionDisposition, timestamp_ms: int | None, now_ms: int
     ) -> RetentionDisposition:
-        """Return a record's disposition, which is another one if it could not be judged for too long."""
+        """Return ``stale`` if a record cannot be judged and is too old, else the given disposition."""
         if disposition not in _UNJUDGED or self.unverified_after_ms is None or timestamp_ms is None:
             return disposition
         age_ms = now_ms - timestamp_ms
@@ -189,15 +190,16 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def disposition_on_the_wire(
         self, record: Record, now_ms: int, verified: Callable[[Record], Record | None] | None = None
     ) -> tuple[RetentionDisposition, SliceHeader | None]:
-        """Return what becomes of a record as on the wire, and which slice of a message it is.
+        """Return the disposition of a record as it is on the wire, and its slice header if it is a slice.
 
-        ``verified`` returns a record as a chain verifies it, or None; without it what is signed stays.
+        ``verified`` returns a record as a chain verifies it, or None if it does not verify; without this
+        function, signed records stay.
         """
         if not is_readable(record):
             return "malformed", None
         try:
             named = named_headers(record)
-            is_held = self.holds(named)  # that is believed of anybody: it removes nothing
+            is_held = self.holds(named)  # needs no signature, because it removes no record
             read: Record | None = record
             if verified is not None:
                 read = verified(record)
@@ -219,11 +221,11 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         *,
         now_ms: int,
         verified: Callable[[Record], Record | None] | None = None,
-        compacts: bool = False,  # noqa: ARG002 - it copies into no compacted topic
+        compacts: bool = False,  # noqa: ARG002 - never copies into a compacted topic
     ) -> Judged:
-        """Return a record as a copy of its topic takes it: it is kept, or has expired.
+        """Return the judgement of a record for a copy of its topic: the record is kept or has expired.
 
-        A message in slices is kept if its first slice is, or if any of them is under a legal hold.
+        A message in slices is kept if its first slice is kept, or if any slice is under a legal hold.
         """
         at = record.partition or 0, record.offset or 0
         if not is_readable(record):
@@ -236,26 +238,27 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class _Reading(NamedTuple):
-    """How to judge records whose headers have certain names: by these and two values."""
+    """How to judge all records whose headers have the same names."""
 
     expires_at: int | None
-    """Where ``hw.expires`` stands among them."""
+    """The index of ``hw.expires`` among the headers; None without it."""
     after_ms: int | None
-    """The lifetime by a rule, if it has none of its own."""
+    """The lifetime by a rule, for records without ``hw.expires``; None without a rule."""
 
 
 class Judge:
-    """Judge the records of a topic as on the wire, of each what the rule says; for one caller at a time.
+    """Judge the records of a topic as they are on the wire, by a rule; for one caller at a time.
 
-    Most of them have headers of the same names. Where these names say that nothing counts but a moment, the
-    moment is all that is looked at.
+    Most records of a topic have the same header names. If the names show that only the time of expiry
+    matters, only that time is read.
 
     Args:
         rule: the topic's rule.
-        now_ms: the moment, in milliseconds since the epoch.
-        verified: returns a record as a chain verifies it, or None; without it what is signed stays.
-        compacted: whether the topic is compacted: there signed records that have expired stay, for their
-            readers would refuse a tombstone that nobody has signed.
+        now_ms: the time to judge at, in milliseconds since the epoch.
+        verified: returns a record as a chain verifies it, or None if it does not verify; without this
+            function, signed records stay.
+        compacted: whether the topic is compacted. In a compacted topic, expired signed records stay, because
+            their consumers would refuse an unsigned tombstone.
     """
 
     def __init__(
@@ -276,7 +279,7 @@ class Judge:
         )
 
     def disposition_of(self, message: Message) -> tuple[RetentionDisposition, SliceHeader | None]:
-        """Return what becomes of a message, and which slice of a larger one it is."""
+        """Return the disposition of a message, and its slice header if it is a slice."""
         disposition, part = self._disposition_of(message)
         if disposition in _UNJUDGED:
             kind, timestamp_ms = message.timestamp()
@@ -312,7 +315,7 @@ class Judge:
         return disposition, part
 
     def _reading_of(self, names: tuple[str, ...]) -> _Reading | None:
-        """Return how to judge records by the names of their headers; None if it takes all that they have."""
+        """Return how to judge records by their header names; None if their complete headers are needed."""
         if self._verified is not None or names.count(EXPIRES_HEADER) > 1:
             return None
         if (

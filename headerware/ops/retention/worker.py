@@ -1,29 +1,30 @@
-"""Remove the records of a topic that have outlived their time, as Kafka permits it.
+"""Remove the records of a topic that have expired, in the ways that Kafka permits.
 
-One pass reads the topic to where it ends, and decides by the rules alone. Then the beginning of each
-partition, where all has expired, is deleted up to an offset. Keys of a compacted topic get tombstones.
-Nothing is kept between passes: what was not removed, because the process was killed, is found again. What
-stayed is looked at again, for its time may have come.
+A pass reads the topic to its end, and decides by the rules alone. Then it deletes the beginning of each
+partition in which all records have expired, and writes tombstones for keys of a compacted topic. No state is
+stored between
+passes: each pass judges all records again, including records that were not removed because the process was
+killed.
 
-Objects of the claim check are deleted last, and only those that no record claims any more. So no record that
-is there has lost its object, wherever a pass ends.
+Objects of the claim check are deleted last, and only objects that no record claims any more. If a pass ends
+early, no existing record has therefore lost its object.
 
-Who removes has the lease of the topic from before it reads until it closes, so that one pass is at work. What
-follows does no harm if there are two all the same, for one has stood still and does not know yet that its
-lease is lost.
+An executing pass holds the lease of the topic from before it reads until it is closed, so that only one pass
+works at a time. If a process was suspended and does not know yet that its lease is lost, there may be two
+passes; the following rules keep that harmless.
 
-Only who removes something takes the transactional id, and so the place of a pass that is removing then. If it
-were taken before the topic is read, passes that last longer than the time between their starts would stop one
-another, and none would come to an end.
+A pass takes the transactional id only when it has something to remove; this ends another pass that is
+removing records. If each pass took the id before it read the topic, passes that take longer than the interval
+between their starts would end one another, and none would finish.
 
-A tombstone must not delete a record that came meanwhile. So the tombstones of a batch are stored in a
-transaction, and before it is committed, the partition is read from where the pass ended up to them, with what
-is not committed. If a record of such a key stands before its tombstone, the transaction is undone, and done
-again without that key. What comes after a tombstone is newer, and stays. So two passes at once do no harm
-either. What stands after the pass is read once: before a transaction all but what comes in its own time.
+A tombstone must not delete a record that came after the pass read the topic. The tombstones of a batch are
+therefore written in a transaction, and before the commit the partition is read from the end of the pass up to
+the tombstones, including uncommitted records. If a record is before the tombstone of its key, the transaction
+is aborted, and repeated without that key. A record after the tombstone is newer, and is not deleted by it.
+Each record after the pass is read once, most of them before a transaction begins.
 
-A pass may take hours, and a topic may be deleted meanwhile, and made again under its name. So its id is asked
-for again before anything is removed.
+A pass may take hours, and the topic may be deleted and recreated in the meantime. The id of the topic is
+therefore checked before records are removed.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from headerware.kafka.reader import Progress
 
 RETAINED: Final = "headerware.retained"
-"""The header of the tombstones that are written here; its value is drawn by each process, and counted."""
+"""The header of the tombstones; its value is a random token of the process and a count."""
 _TOMBSTONES: Final = 1_000
 _TOMBSTONE_BYTES: Final = 8 << 20
 _TIMEOUT_S: Final = 30.0
@@ -80,20 +81,21 @@ _BATCH: Final = 500
 UNMEANT: Final[frozenset[RetentionDisposition]] = frozenset(
     {"unverified", "malformed", "unknown_id", "incomplete"}
 )
-"""Dispositions of records that stay for ever, though nobody has said so."""
+"""Dispositions of records that stay forever although no rule says so."""
 _log: Final = logging.getLogger("headerware.ops.retention")
 
 
 class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
-    """The first record of a partition that stays; nothing behind it can be deleted with the beginning.
+    """The first record of a partition that stays; later records cannot be deleted with the beginning.
 
     Args:
-        disposition: why it stays.
-        offset: its offset.
-        expired: how many records behind it have expired; only what was read is counted.
-        reason: what its readers say of it, if it is not verified; else None.
-        key_id: the key that it claims to be signed with, if it is not verified. Anybody may claim that.
-        timestamp_ms: its time, if it is one that nobody means to keep; None if it has none, or is gone.
+        disposition: why the record stays.
+        offset: the offset of the record.
+        expired: how many later records that were read have expired.
+        reason: why the record does not verify; None if it verifies or was not checked.
+        key_id: the key that an unverified record claims to be signed with; anyone can make this claim.
+        timestamp_ms: the timestamp of a record that stays although no rule says so; None if it has none or
+            was deleted.
     """
 
     disposition: RetentionDisposition
@@ -105,25 +107,24 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetentionResult(msgspec.Struct, kw_only=True):
-    """What was removed of a topic, or would be.
+    """The result of a pass, or its preview.
 
     Args:
         topic: the topic.
-        executed: whether anything was removed; else it is what would be.
+        executed: True if records were removed; False for a preview, which tells what would be removed.
         records: how many records were read.
-        dispositions: how many there are of each disposition.
-        deleted: how many stand in beginnings that are deleted.
-        delete_before: up to which offset each of these partitions is deleted.
-        held_back: the first record that stays, of each partition of which the beginning is deleted.
-        tombstones: how many keys get tombstones, those of slices among them.
-        replaced: how many records these stand for.
-        newer: how many keys got none, for a newer record had come.
-        rest: how many expired records only a copy can leave out. Of a compacted topic these are the latest
-            ones of keys that have a held record, or a record that stays in another partition; the broker
-            removes those that are not the latest.
-        beginnings: whether only beginnings were read; then ``dispositions`` and ``rest`` are those of what
-            was read.
-        stopped: whether it was stopped before the end.
+        dispositions: how many records have each disposition.
+        deleted: how many records are deleted with the beginnings of partitions.
+        delete_before: the offset before which each of these partitions is deleted.
+        held_back: the first record that stays, for each partition whose beginning can be deleted.
+        tombstones: how many keys get tombstones, including the keys of slices.
+        replaced: how many records the tombstones replace.
+        newer: how many keys got no tombstone because a newer record had come.
+        rest: how many expired records only a copy can leave out. In a compacted topic, these are the latest
+            records of keys that have a held record, or a record that stays in another partition; the broker
+            removes records that are not the latest.
+        beginnings: whether only beginnings were read; then ``dispositions`` and ``rest`` count only these.
+        stopped: whether :meth:`Retention.stop` ended the pass early.
     """
 
     topic: str
@@ -142,7 +143,7 @@ class RetentionResult(msgspec.Struct, kw_only=True):
 
     @property
     def in_the_way(self) -> dict[int, HeldBack]:
-        """The records that nobody means to keep, and that keep expired ones from being deleted, for ever."""
+        """The records that stay although no rule says so, and so keep expired records from being deleted."""
         return {
             number: each
             for number, each in self.held_back.items()
@@ -151,7 +152,7 @@ class RetentionResult(msgspec.Struct, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the pass came to its end, and nothing is in the way."""
+        """Whether the pass reached its end, and no record is in the way."""
         return not (self.stopped or self.in_the_way)
 
 
@@ -159,10 +160,10 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of a topic that no record claims any more.
 
     Args:
-        count: how many there are.
-        size_bytes: what they have together.
-        deleted: how many were deleted.
-        unreadable: how many records may claim something that cannot be read; then nothing is deleted.
+        count: how many objects.
+        size_bytes: their total size.
+        deleted: how many objects were deleted.
+        unreadable: how many records may contain a claim that could not be read; if any, no object is deleted.
     """
 
     count: int
@@ -172,11 +173,11 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NewerError(HeaderwareError):
-    """Newer records of some keys have come."""
+    """Newer records of some of the batch's keys have come."""
 
 
 class _Since:
-    """What stands in a partition after the pass, with what is not committed; each record is read once."""
+    """The records of a partition after the end of the pass, including uncommitted ones; each is read once."""
 
     def __init__(self, reader: TopicReader, number: int, position: int) -> None:
         self._reader: Final = reader
@@ -184,17 +185,13 @@ class _Since:
         self.position = position
 
     def batches(self) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """Yield the keys of what has come, each with the token if it is a tombstone of this command.
-
-        Raises:
-            HeaderwareError: the partition ends before what was read.
-        """
+        """Yield the keys of new records, each with its token if the record is a tombstone of retention."""
         self._reader.start(offsets={self._number: self.position})
         (_, end) = self._reader.bounds[self._number]
         if end < self.position:
             raise HeaderwareError(
-                f"a partition ends at offset {end}, but was read to {self.position}: it was cut off, or its "
-                f"leader is new and does not know its end yet; start again"
+                f"a partition ends at offset {end}, but was read up to {self.position}: it was truncated, or "
+                f"its new leader does not know its end yet; start again"
             )
         for batch in self._reader.to_end(each_batch=True):
             records = (record_of(message) for message in batch)
@@ -215,22 +212,22 @@ def _count_deleted(result: RetentionResult, number: int, plan: PartitionPlan) ->
 
 
 class Retention:
-    """Remove what has expired of a topic; for one caller at a time, only :meth:`stop` is for any thread.
+    """Remove the expired records of a topic; for one caller at a time. Any thread may call :meth:`stop`.
 
     Args:
-        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        conf: the settings of a client of confluent-kafka, used for all clients.
         topic: the topic.
-        rule: how long records live.
-        audit: a topic for an account of what is removed and why, as JSON.
-        chain: a chain with ``sign``; what it does not verify stays.
-        beginnings: whether to read each partition only up to its first record that stays, and count nothing
-            behind it. A partition that begins with slices of messages is read to its end.
-        rate: how many records are read in a second at most, or None.
+        rule: the lifetimes of records.
+        audit: a topic for accounts of the removed records, as JSON.
+        chain: a chain with ``sign``; records that it does not verify stay.
+        beginnings: whether to read each partition only up to its first record that stays. A partition that
+            begins with slices of messages is read to its end.
+        rate: how many records are read per second at most; None means no limit.
         timeout_s: how long the cluster may take to answer, in seconds.
         now_ms: the clock.
 
     Raises:
-        ConfigError: there is no such topic, or it is compacted, and only beginnings are wanted.
+        ConfigError: a topic does not exist, or the topic is compacted and ``beginnings`` is set.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
@@ -248,7 +245,7 @@ class Retention:
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         if audit == topic:
-            raise ConfigError(f"expected another topic for the audit than {topic}", path="audit")
+            raise ConfigError(f"expected an audit topic other than {topic}, found the same", path="audit")
         self._conf: Final = {"log_level": 0, **conf}
         self._topic: Final = topic
         self._rule: Final = rule.for_topic(topic)
@@ -267,25 +264,25 @@ class Retention:
         with self._open("read_committed") as reader:
             if audit is not None and not reader.count_partitions(audit):
                 raise ConfigError(
-                    f"there is no topic {audit}, or this user may not see it; create it", path="audit"
+                    f"topic {audit} does not exist, or this user may not see it; create it", path="audit"
                 )
             cluster_id = reader.cluster_id
         self._policy: Final = frozenset(self._admin.topic_settings(topic)["cleanup.policy"].split(","))
         self._topic_id: Final = self._admin.describe_topic(topic).id
         if beginnings and "compact" in self._policy:
             raise ConfigError(
-                f"{topic} is compacted, so it must be read to its end, for all of its keys", path="beginnings"
+                f"{topic} is compacted, so it must be read to its end; leave this out", path="beginnings"
             )
         self._verification: Final = (
             None if chain is None else Verification(chain, topic, cluster_id=cluster_id, now_ms=now_ms)
         )
 
     def stop(self) -> None:
-        """Stop after what is being removed; for signal handlers and other threads."""
+        """Stop after the removal that is under way; for signal handlers and other threads."""
         self._stop.set()
 
     def preview(self, tell: Callable[[Progress], object] = lambda _: None) -> RetentionResult:
-        """Return what would be removed, without removing anything; ``tell`` hears how far the pass is."""
+        """Return what would be removed, without removing anything; ``tell`` is called with the progress."""
         result = RetentionResult(topic=self._topic, executed=False, beginnings=self._beginnings)
         with closing(Keys()) as keys:
             for number, (plan, choice) in self._plans(result, keys, tell).items():
@@ -295,20 +292,21 @@ class Retention:
         return result
 
     def execute(self, tell: Callable[[Progress], object] = lambda _: None) -> RetentionResult:
-        """Remove what has expired by now, and return what that was.
+        """Remove the records that have expired by now, and return the result.
 
-        It takes the lease of the topic, and has it until :meth:`close`.
+        This takes the lease of the topic, and keeps it until :meth:`close`.
 
         Args:
-            tell: is called with how far the pass over the topic is, in offsets, after each batch.
+            tell: called with the progress of the pass, in offsets, after each batch.
 
         Raises:
-            LeaseHeldError: another process is at work, or has taken over; nothing more is removed.
-            LeaseLostError: the lease is lost; nothing more is removed.
-            HeaderwareError: another process has taken over, the topic is another one now, the audit refuses a
-                record, or there is no room for the keys.
+            LeaseHeldError: another process works on the topic, or has taken over; no more records are
+                removed.
+            LeaseLostError: the lease is lost; no more records are removed.
+            HeaderwareError: another process has taken over, the topic was recreated, the audit topic refuses
+                an account, or there is no space for the keys.
             KeyringError: records cannot be verified now.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+            confluent_kafka.KafkaException: the cluster refuses a request.
         """
         result = RetentionResult(topic=self._topic, executed=True, beginnings=self._beginnings)
         self._require_lease()
@@ -328,14 +326,16 @@ class Retention:
         return result
 
     def require_objects(self, chain: Chain, *, copies: Sequence[str] = ()) -> None:
-        """Raise what :meth:`objects` would raise at once; to be called before :meth:`execute`.
+        """Raise the errors that :meth:`objects` would raise before it reads.
+
+        Call this before :meth:`execute`.
 
         Args:
             chain: as for :meth:`objects`.
-            copies: likewise.
+            copies: as for :meth:`objects`.
 
         Raises:
-            ConfigError: the chain has no ``claim_check`` for the topic, a topic is not there, or a store
+            ConfigError: the chain has no ``claim_check`` for the topic, a topic does not exist, or a store
                 cannot be opened.
             confluent_kafka.KafkaException: the cluster does not answer.
         """
@@ -343,19 +343,20 @@ class Retention:
         require_topics_and_stores(self._conf, topics, chain, timeout_s=self._timeout_s)
 
     def objects(self, chain: Chain, *, copies: Sequence[str] = (), execute: bool = False) -> Objects:
-        """Find the topic's objects that no record claims any more, and delete them if asked to.
+        """Find the topic's objects that no record claims any more, and delete them with ``execute``.
 
-        Call it after :meth:`execute`. Objects of the last hour stay, for their records may be on their way.
+        Call this after :meth:`execute`. Objects of the last hour stay, because their records may not have
+        been sent yet.
 
         Args:
-            chain: a chain with ``claim_check``, which has the stores.
-            copies: all other topics that have copies of its records; dead letters are read anyway.
-            execute: whether to delete them.
+            chain: a chain with ``claim_check``, which names the stores.
+            copies: all other topics that have copies of the topic's records, except dead-letter topics.
+            execute: whether to delete the objects.
 
         Raises:
-            ConfigError: the chain has no ``claim_check`` for the topic, or a topic is not there.
+            ConfigError: the chain has no ``claim_check`` for the topic, or a topic does not exist.
             ObjectStoreError: a store cannot be listed completely, or an object cannot be deleted.
-            HeaderwareError: a topic cannot be read to its end, or the audit refuses a record.
+            HeaderwareError: a topic cannot be read to its end, or the audit topic refuses an account.
             confluent_kafka.KafkaException: the cluster does not answer.
         """
         report = find_orphans(
@@ -381,7 +382,7 @@ class Retention:
     def _plans(
         self, result: RetentionResult, keys: Keys, tell: Callable[[Progress], object]
     ) -> dict[int, tuple[PartitionPlan, Choice]]:
-        """Read the topic, and return what may be removed of each partition."""
+        """Read the topic, and return the plan for each partition."""
         now_ms = self._now_ms()
         with self._open("read_committed") as reader:
             reader.start()
@@ -442,7 +443,7 @@ class Retention:
         return {number: (plan, choices[number]) for number, plan in plans.items()}
 
     def _look_into(self, result: RetentionResult) -> None:
-        """Say of the records that are in the way whose they are, since when, and what is wrong with them."""
+        """Add the time, the key and the reason to the records that are in the way, and log them."""
         with closing(SingleRecords(strict_settings(self._conf), self._id, self._timeout_s)) as singles:
             for number, each in result.in_the_way.items():
                 record = singles.get(self._topic, number, each.offset)
@@ -459,13 +460,15 @@ class Retention:
                 )
 
     def _refusal_of(self, verification: Verification, record: Record) -> dict[str, Any]:
-        """Return why a record of a partition does not verify; of each partition one is asked for."""
+        """Return why a record does not verify; call this for at most one record of each partition."""
         verification.look(record)
         report = verification.report()
         for refusal in report.refusals:
             if record.partition in refusal.partitions:
                 return {"reason": refusal.reason, "key_id": refusal.key_id}
-        return {"reason": "it is not signed"} if record.partition in report.unsigned_partitions else {}
+        return (
+            {"reason": "the record is not signed"} if record.partition in report.unsigned_partitions else {}
+        )
 
     def _batches(self, reader: TopicReader) -> Iterator[list[Message]]:
         try:
@@ -475,7 +478,7 @@ class Retention:
                 raise
             raise HeaderwareError(
                 f"records of {self._topic} were deleted before they were read, by another pass or by the "
-                f"broker; nothing was removed by this one; start it again"
+                f"broker; this pass has removed nothing; start again"
             ) from error
 
     def _sender(self) -> TransactionalSender:
@@ -488,7 +491,7 @@ class Retention:
         )
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
-        """Delete a partition's beginning; the account comes first, so that nothing goes without one."""
+        """Delete a partition's beginning, after its account is written, so that no account is missing."""
         self._require_lease()
         self._account(sender, number, "records", plan.deleted, before=plan.delete_before)
         self._require_same_topic()
@@ -504,7 +507,7 @@ class Retention:
             while not self._stop.is_set():
                 result.newer += keys.drop(number, came)
                 came.clear()
-                # Outside of the transaction, which the broker ends after some seconds.
+                # Read outside of the transaction, whose timeout is some seconds.
                 for batch in since.batches():
                     others = {key for key, token in batch if not self._is_ours(token)}
                     result.newer += keys.drop(number, others)
@@ -514,7 +517,7 @@ class Retention:
                 try:
                     self._delete_keys(sender, number, [each.key for each in found], since, came)
                 except _NewerError:
-                    size = max(1, size // 2)  # the fewer, the sooner none of them has come meanwhile
+                    size = max(1, size // 2)  # fewer keys are less likely to have new records
                     continue
                 keys.drop(number, (each.key for each in found))
                 result.tombstones += len(found)
@@ -529,7 +532,11 @@ class Retention:
         since: _Since,
         came: set[bytes],
     ) -> None:
-        """Write tombstones in one transaction, unless newer records stand before them; note all that came."""
+        """Write tombstones in one transaction; add the keys of new records to ``came``.
+
+        Raises:
+            _NewerError: a newer record is before a tombstone; the transaction is aborted.
+        """
         self._attempt += 1
         own = b"%s.%d" % (self._token, self._attempt)
         headers = Headers([(RETAINED, own)])
@@ -550,7 +557,7 @@ class Retention:
                         came.add(key)
             if not tombstones.complete:
                 raise HeaderwareError(
-                    f"{self._topic}[{number}]: tombstones could not be read again, so none was written"
+                    f"{self._topic}[{number}]: the tombstones could not be read back; none was committed"
                 )
             if not tombstones.safe:
                 raise _NewerError("newer records have come")
@@ -558,7 +565,7 @@ class Retention:
         self._send(sender, records, require_latest)
 
     def _is_ours(self, token: bytes | None) -> bool:
-        """Return whether a tombstone was written by this process; if not the present one, it was undone."""
+        """Return whether this process wrote a tombstone, in the current or an aborted transaction."""
         return token is not None and token.startswith(self._token)
 
     def _account(
@@ -574,7 +581,7 @@ class Retention:
             self._send(sender, [self._account_of(number, what, count, before=before)], None)
 
     def _account_of(self, number: int | None, what: str, count: int, *, before: int | None) -> Record:
-        """Return a record for the audit: what is removed, of which partition, and why."""
+        """Return an account as a record for the audit topic."""
         account = {
             "worker": "retain",
             "topic": self._topic,
@@ -593,11 +600,11 @@ class Retention:
     ) -> None:
         for index, error in sender.send(records, check=check).items():
             raise HeaderwareError(
-                f"{records[index].topic} refuses a record: {error.str()}; nothing is removed by it"
+                f"{records[index].topic} refuses a record: {error.str()}; the transaction is aborted"
             )
 
     def _open(self, isolation: Isolation, partition: int | None = None) -> TopicReader:
-        # One partition is read again and again, and mostly nothing is left but the mark of a transaction.
+        # A single partition is read often, and its last offset is mostly a transaction marker.
         quick = {} if partition is None else {"fetch.wait.max.ms": 10}
         return TopicReader(
             {**quick, **strict_settings(self._conf, isolation)},
@@ -608,10 +615,11 @@ class Retention:
         )
 
     def _require_same_topic(self) -> None:
-        """Raise a HeaderwareError if the topic was deleted and made again since the pass began."""
+        """Raise a HeaderwareError if the topic was deleted and recreated since the pass began."""
         if self._admin.describe_topic(self._topic).id != self._topic_id:
             raise HeaderwareError(
-                f"{self._topic} was deleted and made again meanwhile: nothing more is removed; start again"
+                f"{self._topic} was deleted and recreated during the pass; no more records are removed; "
+                "start again"
             )
 
     def _require_lease(self) -> None:
@@ -628,7 +636,7 @@ class Retention:
         )
 
     def close(self) -> None:
-        """Give the lease back, and close what the chain has opened."""
+        """Release the lease, and close the chain."""
         if self._lease is not None:
             self._lease.close()
             self._lease = None

@@ -1,1 +1,1 @@
-"""The engine of the source framework: list, read, queue, resume and acknowledge; it knows no Kafka."""
+"""The engine of the source framework: list, read, queue, resume and acknowledge, without Kafka."""

@@ -1,7 +1,6 @@
-"""Acknowledgement: which offsets may be stored, as the broker takes records in any order.
+"""Decide which offsets may be stored, because the broker may acknowledge batches in any order.
 
-An object's offset goes on only as far as the run of its batches is unbroken: a record that is stored does not
-vouch for one before it.
+The offset of a batch may be stored only when all earlier batches of its object are acknowledged too.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Acknowledgements:
-    """Follow the batches that a poll gave out. All methods may be called by several threads."""
+    """Follow the batches that polls returned. All methods may be called by several threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -24,28 +23,28 @@ class Acknowledgements:
         self._ready: dict[OffsetKey, Batch] = {}
 
     def give(self, batches: list[Batch]) -> None:
-        """Note that batches are on their way."""
+        """Add batches that are being sent."""
         with self._lock:
             for batch in batches:
                 self._given.setdefault(batch.key, deque()).append(batch)
 
     def acknowledge(self, batch: Batch) -> None:
-        """Note that all records of a batch are stored, or were dropped on purpose."""
+        """Mark a batch as stored: all its records are stored, or were dropped on purpose."""
         with self._lock:
             batch.is_stored = True
-            run = self._given.get(batch.key)
-            while run and run[0].is_stored:
-                self._ready[batch.key] = run.popleft()
-            if not run:
+            given = self._given.get(batch.key)
+            while given and given[0].is_stored:
+                self._ready[batch.key] = given.popleft()
+            if not given:
                 self._given.pop(batch.key, None)
 
     def take(self) -> dict[OffsetKey, Batch]:
-        """Return the last batch of each unbroken run since the last call: their entries may be stored."""
+        """Return, for each object, the last batch whose entry may be stored, if new since the last call."""
         with self._lock:
             ready, self._ready = self._ready, {}
         return ready
 
     def __len__(self) -> int:
-        """Count the batches that are not stored as yet."""
+        """Return the number of batches that are not stored yet."""
         with self._lock:
             return sum(map(len, self._given.values()))

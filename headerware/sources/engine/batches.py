@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
 
 _PATIENCE_S: Final = 0.05
-"""How long polls wait for a full batch before one asks for one that is not full, in seconds."""
+"""How long polls wait for a full batch before they ask for a partial one, in seconds."""
 
 
 class Batch(msgspec.Struct, eq=False, kw_only=True):
-    """Consecutive records of one object. When all are stored, so may be the entry.
+    """Consecutive records of one object. When all records are stored, the entry may be stored.
 
     Args:
         native_key: the object's key.
-        key: the name of its offset.
-        entry: how far the object was read when these are stored; complete with the last batch, as a rule.
-        records: the records, in order, by columns (:class:`headerware.core.batch.Batch`) where they differ in
-            little; none if an object has none, or only bad ones.
-        numbers: those of the records in their object, behind ``part``; ``3.1`` and ``3.2`` are what
-            transformers have made of record 3.
-        dead_letters: finished dead letters, which go past the chain.
+        key: the key of the object's offset.
+        entry: how far the object is read with these records; usually complete in the last batch.
+        records: the records, in order; as columns (:class:`headerware.core.batch.Batch`) if they have much in
+            common. Empty if the object has no good records.
+        numbers: the numbers of the records in their object, after ``part``; ``3.1`` and ``3.2`` are records
+            that transformers made of record 3.
+        dead_letters: complete dead letters, which do not pass through the chain.
         size_bytes: the approximate size of the records.
-        part: what stands before the records' numbers, if they are counted in a part of the object.
-        is_last: whether it is the last batch of this reading of the object.
+        part: the prefix of the records' numbers, if they are counted within a part of the object.
+        is_last: whether this is the last batch of this reading of the object.
     """
 
     native_key: Any
@@ -48,19 +48,19 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     part: str = ""
     is_last: bool = False
     is_serialized: bool = False
-    """Whether the records are what the chain has made of them; set by whoever sends them."""
+    """Whether the records have passed the chain; the sender sets this."""
     refused: set[int] = msgspec.field(default_factory=set)
-    """Which records, from 0, were refused and are left out; set by whoever sends them."""
+    """The indexes of records that were refused and are left out; the sender sets this."""
     goes_alone: bool = False
-    """Whether each record goes in a request of its own; set in the same way."""
+    """Whether each record is sent in its own request; the sender sets this."""
     is_stored: bool = False
-    """Whether its records are stored; set by the acknowledgement."""
+    """Whether the records are stored; :class:`Acknowledgements` sets this."""
 
 
 class BatchQueue:
-    """Pass batches from one worker to polls; whoever finds it full or empty waits.
+    """Pass batches from one worker to polls; wait while the queue is full or empty.
 
-    It never holds more records or bytes than the configuration says, but one batch of any size.
+    The queue never holds more records or bytes than the configuration permits, or a single larger batch.
     """
 
     def __init__(self, config: SourceConfig) -> None:
@@ -74,16 +74,12 @@ class BatchQueue:
         self._failure: BaseException | None = None
         self._ended = False
         self._empty_since: float | None = None
-        """Since when polls have found nothing."""
+        """The time since which polls have found no batch; None if the last poll found one."""
         self.hand_over: Callable[[], None] = _nothing
-        """Puts what the worker has so far; a poll that has waited for a while calls it, in its own thread."""
+        """Puts the worker's partial batch; a poll that has waited for a while calls this in its thread."""
 
     def put(self, batch: Batch) -> None:
-        """Append a batch when there is room for it.
-
-        Raises:
-            StoppedError: the task stops.
-        """
+        """Append a batch when there is room; raise StoppedError if the task stops."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._has_room(batch))
             if self._stopped:
@@ -94,10 +90,10 @@ class BatchQueue:
             self._changed.notify_all()
 
     def take(self, max_records: int, max_bytes: int, wait_s: float) -> list[Batch]:
-        """Return batches up to a limit, in order; wait for the first one, and no longer than ``wait_s``.
+        """Return batches up to a limit, in order; wait at most ``wait_s`` for the first one.
 
         Raises:
-            BaseException: the worker's, when everything that it has read before is taken.
+            BaseException: the worker's error, after all earlier batches were taken.
         """
         now = time.monotonic()
         deadline = now + wait_s
@@ -137,25 +133,25 @@ class BatchQueue:
         return taken
 
     def end(self, error: BaseException | None) -> None:
-        """Note that nothing more will come; an error is raised by whoever finds the queue empty."""
+        """Mark the queue as ended; if there is an error, :meth:`take` raises it when the queue is empty."""
         with self._changed:
             self._failure, self._ended = error, True
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Wake whoever waits; nothing is put any more."""
+        """Wake waiting threads; later puts raise StoppedError."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is there and nothing more will come, not even an error."""
+        """Whether the queue is empty and has ended without an error."""
         with self._changed:
             return self._ended and not self._batches and self._failure is None
 
     def __len__(self) -> int:
-        """Count the records that wait."""
+        """Return the number of records in the queue."""
         return self._records
 
     def _has_room(self, batch: Batch) -> bool:
@@ -166,9 +162,9 @@ class BatchQueue:
 
 
 def _nothing() -> None:
-    """Hand over nothing, as long as nothing is read."""
+    """Do nothing while no object is read."""
 
 
 def _weight(batch: Batch) -> int:
-    """Return what a batch counts: one without records still takes memory."""
+    """Return how many records a batch counts as: at least 1, because an empty batch takes memory too."""
     return max(1, len(batch.records) + len(batch.dead_letters))

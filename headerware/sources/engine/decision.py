@@ -1,4 +1,4 @@
-"""Decisions: what is done with a listed object, and why. The engine acts on them; `plan` shows them."""
+"""Decide whether a listed object is read, and from which record. The engine acts on it; `plan` shows it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Action = Literal["read", "pass"]
 
 
 class Decision(NamedTuple):
-    """What is done with an object.
+    """The decision about an object.
 
-    ``skip`` is how many of its records are known, and ``properties`` are those of the offset behind them.
+    ``skip`` is how many of its records are stored already; ``properties`` are the offset's, after these
+    records.
     """
 
     action: Action
@@ -31,26 +32,26 @@ class Decision(NamedTuple):
 
 
 def offset_key(config: SourceConfig, native_key: Any) -> OffsetKey:
-    """Return the name of an object's offset, which does not depend on tasks."""
+    """Return the key of an object's offset, which does not depend on tasks."""
     return OffsetKey({"source": config.name, "object": config.source.partition(native_key)})
 
 
 def leave_out(config: SourceConfig, native_key: Any, error: SourceError) -> None:
-    """Do with an object whose offset no store can keep what the configuration says; it is never read.
+    """Apply ``on_object_error`` to an object whose offset cannot be stored; the object is not read.
 
     Raises:
-        ObjectError: the configuration says to stop.
+        ObjectError: ``on_object_error`` is ``raise``.
     """
     where = f"object {config.key_text(native_key)!r} of source {config.name!r}"
-    shown = f"{where} cannot be named among the offsets: {error}"
+    shown = f"the offset of {where} cannot be stored: {error}"
     if config.on_object_error == "raise":
         raise ObjectError(shown) from error
     if config.on_object_error != "drop":
-        _log.warning("left out %s", shown)
+        _log.warning("left an object out: %s", shown)
 
 
 def task_of(config: SourceConfig, context: ItemContext) -> int:
-    """Return the number of the task that reads an object: the same in every process."""
+    """Return the number of the task that reads an object, which is the same in every process."""
     if config.tasks == 1:
         return 0
     if config.distribution == "partition" and context.partition is not None:
@@ -60,10 +61,10 @@ def task_of(config: SourceConfig, context: ItemContext) -> int:
 
 
 def decide(config: SourceConfig, item: NativeItem, entry: OffsetEntry | None) -> Decision:
-    """Return what is done with an object of which this is the stored offset.
+    """Return the decision about an object, given its stored offset.
 
-    An object that was read completely is read again only if it has changed; a changed one starts at its
-    first record, unless it has only grown.
+    An object that was read completely is read again only if it has changed. A changed object is read from its
+    first record on, unless it has only grown.
     """
     if entry is None:
         return Decision("read", "it is new")
@@ -78,4 +79,4 @@ def decide(config: SourceConfig, item: NativeItem, entry: OffsetEntry | None) ->
         return Decision("read", "it was read in part, and its source starts such objects again")
     why = "it was read in part" if same else "it has grown"
     number = resumed.record_number
-    return Decision("read", f"{why}, and goes on behind record {number}", number, resumed.properties)
+    return Decision("read", f"{why}, and goes on after record {number}", number, resumed.properties)

@@ -1,9 +1,9 @@
-"""Objects that go on under another key, such as logs that are rotated.
+"""Follow objects that continue under another key, such as rotated logs.
 
-The offset of a log is stored by its path. After a rotation another file has that path, and the former file
-has a new one. The former file is read first, from its last known record on, and its offset is stored under
-the new path. The offset of the new file replaces the old one, and the place with it.
-Files say by :meth:`~headerware.sources.NativeItem.continues` which file they were.
+The offset of a log is stored under its path. After a rotation, another file has this path, and the former
+file has a new path. The former file is read first, from its last stored record on, and its offset is stored
+under the new path. Otherwise the offset of the new file would replace the offset of the former file. Files
+tell with :meth:`~headerware.sources.NativeItem.continues` which file they were.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FORMER: Final = 1_000
 
 
-class _Place(NamedTuple):
+class _Progress(NamedTuple):
     """How far an object was read under a key."""
 
     native_key: Any
@@ -33,39 +33,39 @@ class _Place(NamedTuple):
 
 
 class Moves:
-    """Find the object that another one continues; for one thread.
+    """Find the former key of an object; for one thread.
 
     Args:
-        config: what is read.
-        offsets: how far objects were read.
+        config: the configuration of the source.
+        offsets: the stored offsets.
     """
 
     def __init__(self, config: SourceConfig, offsets: Offsets) -> None:
         self._config: Final = config
         self._offsets: Final = offsets
-        self._found: dict[OffsetKey, _Place] | None = None
-        """The places that were stored at the first look, and those of objects that were read since."""
-        self._alike: Final[defaultdict[str, dict[OffsetKey, _Place]]] = defaultdict(dict)
-        """The same places, by the beginnings of their versions."""
-        self._former: Final[deque[_Place]] = deque(maxlen=_FORMER)
-        """The latest places whose keys other objects have taken, such as in the middle of a rename."""
+        self._found: dict[OffsetKey, _Progress] | None = None
+        """The progress of all objects: the offsets stored at the first use, and those of later readings."""
+        self._alike: Final[defaultdict[str, dict[OffsetKey, _Progress]]] = defaultdict(dict)
+        """The same, by the beginnings of the objects' versions."""
+        self._former: Final[deque[_Progress]] = deque(maxlen=_FORMER)
+        """The latest progress of objects whose keys now belong to other objects, as during a rename."""
         self._lengths: Final[set[str]] = set()
-        """The lengths that the beginnings of these versions state."""
+        """The lengths in the beginnings of these versions."""
         self.happen: bool = False
-        """Whether objects may move. They may come before known keys, so each listing is whole then."""
+        """Whether objects may move; then each listing is complete, as new keys may be before known keys."""
 
     def note(self, item: NativeItem, key: OffsetKey, entry: OffsetEntry) -> None:
-        """Note how far an object was read."""
+        """Remember how far an object was read."""
         if not _follows(item):
             return
-        if (before := self._places().pop(key, None)) is not None:
+        if (before := self._progress().pop(key, None)) is not None:
             self._alike[_beginning(before)].pop(key, None)
             if self.is_other(item, before.entry):
                 self._former.append(before)
-        self._put(key, _Place(item.context.key, entry))
+        self._put(key, _Progress(item.context.key, entry))
 
     def is_other(self, item: NativeItem, entry: OffsetEntry | None) -> bool:
-        """Return whether an object is not the one of an offset, as far as objects can tell."""
+        """Return whether an object is not the object of an offset, as far as its version tells."""
         if not _follows(item):
             return False
         self.happen = True
@@ -75,10 +75,11 @@ class Moves:
     def to_read_first(
         self, item: NativeItem, listing: Callable[[], Generator[NativeItem, None, None]]
     ) -> list[NativeItem]:
-        """Return the objects whose offsets would be lost if an object were read before them, in order.
+        """Return the objects that must be read before an object, in order, or their offsets would be lost.
 
-        One continues what had the object's key. If that one has taken the key of another object, there is a
-        second one, and so on: the last one comes first. Objects that have swapped keys end the search.
+        The former owner of the object's key has a new key. If a third object had that key, the third object
+        must be read before it, and so on; the last one found is read first. Objects that have swapped keys
+        end the search.
         """
         found = {item.context.key: item}
         while (successor := self._successor(item, listing)) is not None:
@@ -90,11 +91,11 @@ class Moves:
     def _successor(
         self, item: NativeItem, listing: Callable[[], Generator[NativeItem, None, None]]
     ) -> NativeItem | None:
-        """Return the object that continues the one that had an object's key before, if there is one."""
+        """Return the object that had an object's key before and has another key now, or None."""
         key = item.context.key
         try:
             entry = self._offsets.get(offset_key(self._config, key))
-        except SourceError:  # no store can keep its offset
+        except SourceError:  # the offset cannot be stored
             return None
         version = None if entry is None else entry.version
         if version is None or not self.is_other(item, entry):
@@ -105,12 +106,12 @@ class Moves:
             )
 
     def decide(self, item: NativeItem, entry: OffsetEntry | None) -> Decision:
-        """Return what is done with an object; one that was read under another key goes on where it was."""
+        """Return the decision about an object; an object that has moved continues from its former offset."""
         moved = self._moved(item) if self.is_other(item, entry) else None
         return decide(self._config, item, entry) if moved is None else moved
 
     def _moved(self, item: NativeItem) -> Decision | None:
-        """Return where an object goes on that was read under another key, or None if it was not."""
+        """Return the decision about an object that was read under another key; None if it was not."""
         former = [
             each.entry
             for each in (*self._candidates(item), *self._former)
@@ -124,35 +125,35 @@ class Moves:
         found = decide(self._config, item, entry)
         if found.action == "read":
             return found
-        # Its offset is stored under the new key, too.
+        # Read it, so that its offset is stored under the new key.
         return Decision("read", f"{found.why}, under another key", entry.record_number, entry.properties)
 
-    def _candidates(self, item: NativeItem) -> Iterator[_Place]:
-        """Yield the places whose versions begin as an object does; only these need a comparison."""
-        self._places()
+    def _candidates(self, item: NativeItem) -> Iterator[_Progress]:
+        """Yield the progress of objects whose versions have the same beginning; only these can match."""
+        self._progress()
         for beginning in item.beginnings(self._lengths):
             yield from self._alike.get(beginning, {}).values()
 
-    def _put(self, key: OffsetKey, place: _Place) -> None:
-        self._places()[key] = place
-        beginning = _beginning(place)
-        self._alike[beginning][key] = place
+    def _put(self, key: OffsetKey, progress: _Progress) -> None:
+        self._progress()[key] = progress
+        beginning = _beginning(progress)
+        self._alike[beginning][key] = progress
         self._lengths.add(beginning.partition(":")[0])
 
-    def _places(self) -> dict[OffsetKey, _Place]:
+    def _progress(self) -> dict[OffsetKey, _Progress]:
         if self._found is None:
             keys, self._found = self._config.source.keys, {}
             for key, entry in self._offsets.items():
                 text = key.partition.get("object", {}).get("key")
                 if isinstance(text, str) and keys is not None:
-                    self._put(key, _Place(keys.from_text(text), entry))
+                    self._put(key, _Progress(keys.from_text(text), entry))
         return self._found
 
 
-def _beginning(place: _Place) -> str:
-    return (place.entry.version or "").partition(".")[0]
+def _beginning(progress: _Progress) -> str:
+    return (progress.entry.version or "").partition(".")[0]
 
 
 def _follows(item: NativeItem) -> bool:
-    """Return whether an object can tell which one it continues."""
+    """Return whether an object can tell its former key."""
     return type(item).continues is not NativeItem.continues

@@ -1,4 +1,4 @@
-"""A look ahead: what a source would read now, and why. It opens no object, and stores nothing."""
+"""Show which objects a source would read now, and why, without opening objects or storing offsets."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 class Planned(NamedTuple):
-    """What is done with one object."""
+    """The decision about one object."""
 
     key: str
-    """Its key as text."""
+    """The object's key as text."""
     task: int
-    """The task that reads it."""
+    """The task that reads the object."""
     reads: bool
-    """Whether it is read."""
+    """Whether the object is read."""
     why: str
     known_records: int
-    """How many of its records are not sent again."""
+    """How many of the object's records are stored already and are not sent again."""
     topic: str | None
-    """Where its records go; None if that cannot be told, and ``why`` says so."""
+    """The topic of its records; None if it cannot be found, and ``why`` tells the reason."""
     partition: int | None
-    """The partition, or None if the partitioner chooses one."""
+    """The partition; None if the partitioner chooses it."""
     length: int
-    """Its estimated length in bytes, or -1."""
+    """The estimated length in bytes; -1 if it is not known."""
 
 
 def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
-    """Yield what is done with each object, in the order of listing, from the configured start on.
+    """Yield the decision about each object, in the order of listing, from the configured start on.
 
     Raises:
         SourceError: the source cannot be listed, or the offsets cannot be read.
-        OSError: the source could not be reached up to the deadline; or it has no order, and fails behind its
+        OSError: the source cannot be reached until the deadline; or a source without an order fails after its
             first object.
     """
     retries, moves = Retries(config, StopFlag(), f"listing source {config.name!r}"), Moves(config, offsets)
@@ -59,7 +59,7 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
                     key=config.key_text(context.key),
                     task=0,
                     reads=False,
-                    why=f"it cannot be named among the offsets: {error}",
+                    why=f"the offset of the object cannot be stored: {error}",
                     known_records=0,
                     topic=None,
                     partition=None,
@@ -101,11 +101,11 @@ def listed(
         config: the configuration.
         opened: the source.
         start: the first key, or None.
-        retries: what is paused when the listing fails; None tries nothing again.
+        retries: the retries of a listing that fails; None raises the error.
 
     Raises:
         SourceError: the source cannot be listed.
-        OSError: it cannot be reached.
+        OSError: the source cannot be reached.
     """
     passed, is_first = None, True
     while True:
@@ -114,7 +114,7 @@ def listed(
             for item in opened.items(start):
                 key = item.context.key
                 if key == passed:
-                    continue  # it was the last one before
+                    continue  # the last object of the former page
                 is_first = False
                 if retries is not None:
                     retries.progress()

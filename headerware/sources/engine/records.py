@@ -1,4 +1,4 @@
-"""Records of an object: from what an extractor gives to what a chain takes. Every runtime makes them here."""
+"""Make the records for a chain from an extractor's results; all runtimes use this."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log: Final = logging.getLogger("headerware.sources")
 
 
 def part_of(split: Split | None) -> str:
-    """Return what stands before the numbers of a part's records, if the part's first one is not known."""
+    """Return the prefix for the numbers of a part's records; empty if the first record's number is known."""
     return "" if split is None or split.first_record is not None else f"{split.begin}+"
 
 
@@ -41,19 +41,19 @@ def refused(config: SourceConfig, batch: Batch, at: int, error: Exception, shown
     Args:
         config: the configuration.
         batch: the batch of the record.
-        at: which of the batch's records it is, from 0.
-        error: why it cannot be sent.
-        shown: the error's text, which quotes no payload.
+        at: the index of the record in the batch.
+        error: why the record cannot be sent.
+        shown: the error's text, without any payload.
 
     Raises:
-        SourceError: the configuration says to stop.
+        SourceError: ``on_record_error`` is ``raise``.
     """
     key, number = config.key_text(batch.native_key), f"{batch.part}{batch.numbers[at]}"
     reason = f"record {number} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
     if config.on_record_error == "raise":
         raise SourceError(reason) from error
     if config.on_record_error == "skip":
-        _log.warning("passed over %s", reason)
+        _log.warning("skipped a record: %s", reason)
     if config.on_record_error != "dead_letter":
         return []
     return [source_dead_letter(config, key, number, topic=batch.records[at].topic, reason=reason, raw=None)]
@@ -65,8 +65,8 @@ class RecordMaker:
     Args:
         config: the configuration.
         item: the object.
-        transformers: the configured ones, initialized.
-        split: the part of the object that is read; None is all of it.
+        transformers: the configured transformers, initialized.
+        split: the part of the object that is read; None reads the complete object.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RecordMaker:
         self._transform: Final = transformers if len(transformers) else None
         self._evolves: Final = type(config.source).last_evolution is not Source.last_evolution
         self.is_plain: Final = self._transform is None and not self._evolves
-        """Whether no code of users is called for a record."""
+        """Whether no user's code is called for a record."""
         self._text: Final = config.key_text(item.context.key)
         self.where: Final = f"object {self._text!r} of source {config.name!r}"
         """The object, for messages."""
@@ -94,20 +94,21 @@ class RecordMaker:
         self._typed: Final = () if content_type is None else ((_CONTENT_TYPE, content_type.encode()),)
 
     def route(self) -> None:
-        """Find the topic and the partition, before the first record; raise SourceError if there are none."""
+        """Find the topic and the partition, before the first record; raise SourceError if invalid."""
         self._topic, self._partition = self._config.route(self._context)
 
     def numbered(self, number: int) -> str:
-        """Return a record's number; behind where its part begins, if the part's first number is not known."""
+        """Return a record's number as text, with the prefix of its part, if there is one."""
         return f"{self._part}{number}"
 
     def make(self, number: int, found: Extracted) -> tuple[list[Record], Mapping[str, Any] | None]:
-        """Return the records of what was extracted, and the offset's properties behind them.
+        """Return the records of an extracted value, and the offset's properties after them.
 
-        It is one record, unless transformers drop or split it. Those of a split are numbered, too.
+        There is one record, unless transformers drop or split the value. The records of a split have numbers
+        such as 3.1 and 3.2.
 
         Raises:
-            Exception: what a transformer or the last evolution raises; it counts as a bad record.
+            Exception: a transformer or the last evolution has failed; this counts as a bad record.
         """
         values = (found.value,) if self._transform is None else self._transform(found.value)
         if len(values) == 1:
@@ -116,7 +117,7 @@ class RecordMaker:
         most = self._config.poll_records
         if len(values) > most:
             raise SourceError(
-                f"transformers split it into {len(values)} records; expected {most} (poll_records) at most"
+                f"transformers split it into {len(values)} records; expected at most {most} (poll_records)"
             )
         properties = found.properties
         records = []
@@ -132,7 +133,7 @@ class RecordMaker:
         if timestamp_ms is None:
             timestamp_ms = self._timestamp_ms
         headers = found.headers
-        if self._own:  # the last of a name counts: ours of hw.source, and the object's own content-type
+        if self._own:  # the last header of a name counts, so these headers come last, except content-type
             typed = self._typed if value.__class__ is bytes else ()
             numbered = (NUMBER_HEADER, b"%s%d%s" % (self._part_bytes, number, index))
             headers = _trusted(Headers, (*typed, *headers, *self._own, numbered))
@@ -161,9 +162,9 @@ class RecordMaker:
         return evolved.to_record(), evolved.properties
 
     def make_batch(self, first: int, found: Sequence[Extracted]) -> RecordBatch | None:
-        """Return the records of what was extracted as :meth:`make` does, or None if they are too different.
+        """Return the records of extracted values as columns; None if they have too little in common.
 
-        It is for where no code of users is called.
+        Call this only if :attr:`is_plain`.
         """
         values = [each.value for each in found]
         kinds = set(map(type, values))
@@ -194,7 +195,7 @@ class RecordMaker:
         )
 
     def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:
-        """Return the dead letter of a record, with its object's key and its number."""
+        """Return the dead letter of a record, with the object's key and the record's number."""
         return source_dead_letter(
             self._config, self._text, self.numbered(number), topic=self._topic, reason=reason, raw=raw
         )
@@ -202,15 +203,15 @@ class RecordMaker:
     def _evolved(self, given: EvolvingRecord) -> EvolvingRecord:
         found = self._config.source.last_evolution(given)
         if not isinstance(found, EvolvingRecord):
-            raise SourceError(f"last_evolution gave {type(found).__name__}, expected an EvolvingRecord")
+            raise SourceError(f"expected an EvolvingRecord from last_evolution, found {type(found).__name__}")
         for name in ("native_key", "record_number"):
             if getattr(found, name) != getattr(given, name):
-                raise SourceError(f"last_evolution changed the {name.replace('_', ' ')}, which must stay")
+                raise SourceError(f"last_evolution changed {name}, which must stay the same")
         return found
 
 
 def text_bytes(text: str) -> bytes:
-    """Return a key's text as UTF-8, like every header; bytes in it that are none are shown as escapes."""
+    """Return the text of a key as UTF-8; characters that UTF-8 cannot encode become escapes."""
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -219,8 +220,8 @@ def source_dead_letter(
 ) -> Record:
     """Return the dead letter of a record that could not be read or sent.
 
-    Its key is the object's key and the record's number, as text; its value the record's bytes, if they are
-    known.
+    The dead letter's key is the object's key and the record's number, as text; its value is the record's
+    bytes, if they are known.
     """
     headers = [
         (SOURCE_HEADER, config.name.encode()),

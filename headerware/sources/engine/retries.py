@@ -1,4 +1,4 @@
-"""Retries: the same thing again after a pause, to a deadline."""
+"""Retry an operation after pauses, until a deadline."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _log: Final = logging.getLogger("headerware.sources")
 
 
 class StoppedError(Exception):
-    """The task is stopping; it unwinds what the worker is about, and no user ever sees it."""
+    """The task is stopping; this ends the worker, and never reaches a user."""
 
 
 class Retries:
-    """Pause between attempts at one thing, twice as long each time, until a deadline without progress.
+    """Pause between attempts, twice as long each time, until a deadline without progress.
 
     Args:
-        config: has the deadline and the pauses.
+        config: the configuration, with the deadline and the pauses.
         stopping: set when the task stops.
-        what: what is tried, for the log.
-        deadline_s: another deadline than that of the configuration, in seconds; ``math.inf`` is none.
+        what: the operation, for the log.
+        deadline_s: a deadline in place of the configured one, in seconds; ``math.inf`` means no deadline.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Retries:
         self._due = 0.0
 
     def progress(self) -> None:
-        """Begin anew: something was read since the last failure."""
+        """Reset the deadline and the pauses, because there was progress since the last failure."""
         self._deadline = None
         self._backoff.reset()
 
     def pause(self, error: Exception, shown: str | None = None) -> None:
-        """Wait for the next attempt, or raise the error if there is no time for another one.
+        """Wait for the next attempt; raise the error if the deadline has passed.
 
-        ``shown`` is the error's text for the log, if it may be shown and :func:`described` does not know.
+        ``shown`` is the error's text for the log, if :func:`described` does not have a safe one.
 
         Raises:
             StoppedError: the task stops.
@@ -58,7 +58,7 @@ class Retries:
             raise StoppedError
 
     def postpone(self, error: Exception, shown: str | None = None) -> float:
-        """Return how many seconds to wait for the next attempt, or raise the error as :meth:`pause` does."""
+        """Return how many seconds to wait for the next attempt; raise the error after the deadline."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._deadline_s
@@ -68,7 +68,7 @@ class Retries:
         if self._backoff.is_fresh:
             how_long = "" if isinf(left) else f" for {left:.0f} s"
             _log.warning(
-                "%s failed, and is tried again%s: %s", self._what, how_long, shown or described(error)
+                "%s failed, and will be tried again%s: %s", self._what, how_long, shown or described(error)
             )
         wait_s = min(left, self._backoff.next_s())
         if isinstance(error, SourceUnavailableError):

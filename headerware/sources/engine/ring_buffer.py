@@ -1,9 +1,9 @@
-"""The keys that need no look at their offsets: of objects that were read lately, or are on their way.
+"""Remember the keys of objects that were read recently or are in flight, whose offsets need no look-up.
 
-Whether an object is read is decided by its offset alone (:mod:`headerware.sources.engine.decision`). The ring
-buffer only says where a listing begins, and spares a look-up; so nothing is lost or repeated if it is empty,
-small or off. An object is on its way until its last batch is stored. Otherwise a listing that comes earlier
-would find no complete offset, and would read the object again.
+Only the offset decides whether an object is read (:mod:`headerware.sources.engine.decision`). The ring buffer
+only tells where a listing begins, and saves look-ups. No record is lost or repeated if the buffer is empty,
+small or off. An object is in flight until its last batch is stored; without this, a listing before that would
+find no complete offset, and read the object again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 
 class RingBuffer:
-    """Remember the latest distinct keys with their versions; constant time for all of it.
+    """Remember the latest distinct keys with their versions, in constant time.
 
     Args:
         size: how many keys; 0 remembers none.
@@ -27,7 +27,7 @@ class RingBuffer:
         self._keys: OrderedDict[Any, str | None] = OrderedDict()
 
     def add(self, key: Any, version: str | None = None) -> None:
-        """Remember a key, and forget the oldest one if there are too many; a known key keeps its place."""
+        """Remember a key, and forget the oldest if there are too many; a known key does not move."""
         if not self._size:
             return
         if key not in self._keys and len(self._keys) >= self._size:
@@ -35,47 +35,47 @@ class RingBuffer:
         self._keys[key] = version
 
     def holds(self, key: Any, version: str | None) -> bool:
-        """Return whether an object was read completely in this version."""
+        """Return whether this version of an object was read completely."""
         return key in self._keys and self._keys[key] == version
 
     @property
     def oldest(self) -> Any:
-        """The key that was added first, or None."""
+        """The oldest key; None if there is none."""
         return next(iter(self._keys), None)
 
     def __len__(self) -> int:
-        """Count the keys."""
+        """Return the number of keys."""
         return len(self._keys)
 
 
 class Known:
-    """The keys that need no look at the offsets: the ring buffer, and objects on their way."""
+    """The keys whose offsets need no look-up: the ring buffer, and the objects in flight."""
 
     def __init__(self, size: int) -> None:
         self._lock = Lock()
         self._ring = RingBuffer(size)
-        self._on_their_way: set[Any] = set()
+        self._in_flight: set[Any] = set()
 
     @property
     def oldest(self) -> Any:
-        """The oldest key in the ring buffer, or None."""
+        """The oldest key in the ring buffer; None if it is empty."""
         with self._lock:
             return self._ring.oldest
 
     def holds(self, key: Any, version: str | None) -> bool:
-        """Return whether an object is on its way, or was read completely in this version."""
+        """Return whether an object is in flight, or this version of it was read completely."""
         with self._lock:
-            return key in self._on_their_way or self._ring.holds(key, version)
+            return key in self._in_flight or self._ring.holds(key, version)
 
     def begin(self, key: Any) -> None:
-        """Note that an object is being read."""
+        """Add an object to those in flight."""
         with self._lock:
-            self._on_their_way.add(key)
+            self._in_flight.add(key)
 
     def end(self, key: Any) -> None:
-        """Note that the reading of an object is over, and its offset stored."""
+        """Remove an object from those in flight, when its offset is stored."""
         with self._lock:
-            self._on_their_way.discard(key)
+            self._in_flight.discard(key)
 
     def add(self, key: Any, version: str | None) -> None:
         """Put a complete object into the ring buffer."""

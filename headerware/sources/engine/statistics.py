@@ -1,4 +1,4 @@
-"""What a task has counted."""
+"""The counters of a task."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import msgspec
 
 
 class Statistics(msgspec.Struct):
-    """What a task has counted since it was started."""
+    """The counters of a task since its start."""
 
     listed: int = 0
-    """Keys that were listed, each time they were."""
+    """Listed keys; a key counts each time it is listed."""
     known: int = 0
-    """Of these, keys of objects that are complete, or on their way."""
+    """Listed keys of objects that are complete or in flight."""
     of_other_tasks: int = 0
     disorder: int = 0
-    """Keys that were listed below a key before them."""
+    """Keys that were listed after a higher key."""
     whole_listings: int = 0
     objects: int = 0
-    """Objects that were begun."""
+    """Objects whose reading was begun."""
     complete: int = 0
     """Objects that were read to their end."""
     failed: int = 0
-    """Objects that could not be read, or not to their end."""
+    """Objects that could not be read to their end."""
     records: int = 0
-    """Records that were made of what was read."""
+    """Records that were made."""
     discarded: int = 0
-    """Of these, records that were not sent, because their object started again after a failure."""
+    """Records that were made but not sent, because their object was started again after a failure."""
     dropped: int = 0
-    """Records that transformers left out."""
+    """Records that transformers dropped."""
     bad_records: int = 0
     dead_letters: int = 0
     retries: int = 0
-    """Attempts after a failure to list, open or read."""
+    """Attempts after failures to list, open or read."""
     acknowledged: int = 0
-    """Records whose batch is stored."""
+    """Records of batches that are stored."""
     acknowledged_bytes: int = 0
-    """Their bytes, as far as extractors tell them."""
+    """The size of these records, as far as extractors tell it."""
 
     @property
     def in_flight(self) -> int:
-        """Records that were read and are not stored."""
+        """Records that are not stored yet."""
         return self.records - self.discarded - self.acknowledged

@@ -1,12 +1,13 @@
-"""A task: one share of a source, which is polled for batches and told what became of them.
+"""A task: reads one share of a source; its user polls batches and acknowledges them.
 
 task = SourceTask(config, offsets)
 task.start()
 try:
     while running:
         for batch in task.poll():
-            send(batch)                          # and task.acknowledge(batch) when all of it is stored
-        task.store_offsets()                     # those that may be stored by now
+            send(batch)                          # then task.acknowledge(batch) when all its records are
+            stored
+        task.store_offsets()                     # stores the offsets of acknowledged batches
 finally:
     task.stop()
 """
@@ -43,15 +44,15 @@ class SourceTask:
     All methods may be called by several threads, :meth:`poll` by one at a time.
 
     Args:
-        config: what to read, and how.
-        offsets: how far objects were read; it is not closed here.
+        config: the configuration of the source.
+        offsets: the stored offsets; the task does not close them.
         task: the number of the task, from 0.
-        once: whether to read what is there, and end.
+        once: whether to end when all existing objects are read.
     """
 
     def __init__(self, config: SourceConfig, offsets: Offsets, *, task: int = 0, once: bool = False) -> None:
         if not 0 <= task < config.tasks:
-            raise SourceError(f"there are {config.tasks} tasks, numbered from 0; there is no task {task}")
+            raise SourceError(f"expected a task from 0 to {config.tasks - 1}, found {task}")
         self.config: Final = config
         self.task: Final = task
         self.statistics: Final = Statistics()
@@ -63,9 +64,9 @@ class SourceTask:
         self._storing = RLock()
         self._taken: dict[OffsetKey, Batch] = {}
         self.stored_at_ms: int | None = None
-        """When offsets were stored last, in milliseconds since the epoch; None if none was."""
+        """When offsets were last stored, in milliseconds since the epoch; None if they never were."""
         self._moved_at = time.monotonic()
-        """When something was stored last, or a poll found that there was nothing to store."""
+        """When offsets were last stored, or a poll found that there were none to store."""
         self._worker = Worker(
             config,
             SourceContext(name=config.name, task=task, tasks=config.tasks),
@@ -87,13 +88,13 @@ class SourceTask:
         self._thread.start()
 
     def poll(self) -> list[Batch]:
-        """Return batches up to the configured limit, in the order of reading; none if there is none in time.
+        """Return batches up to the configured limit, in the order of reading; an empty list after a timeout.
 
-        It takes from the queue, and never reads the source itself.
+        A poll takes batches from the queue, and never reads the source itself.
 
         Raises:
-            SourceError: the worker has ended with an error, which is the cause. What it has read before comes
-                first.
+            SourceError: the worker has ended with an error, which is the cause. Earlier polls have returned
+                all batches that the worker read before.
         """
         config = self.config
         try:
@@ -108,22 +109,22 @@ class SourceTask:
         return batches
 
     def acknowledge(self, batch: Batch) -> None:
-        """Note that all records of a batch are stored or were dropped on purpose; batches in any order."""
+        """Mark all records of a batch as stored or dropped on purpose; batches may come in any order."""
         self.statistics.acknowledged += len(batch.records)
         self.statistics.acknowledged_bytes += batch.size_bytes
         self._acknowledgements.acknowledge(batch)
 
     def take_offsets(self) -> dict[OffsetKey, OffsetEntry]:
-        """Return the entries that may be stored, for those who store them themselves.
+        """Return the entries that may be stored, for a runtime that stores them itself.
 
-        They come again until :meth:`stored` says that they are.
+        The same entries are returned again until :meth:`stored` is called.
         """
         with self._storing:
             self._taken |= self._acknowledgements.take()
             return {key: batch.entry for key, batch in self._taken.items()}
 
     def stored(self) -> None:
-        """Note that what :meth:`take_offsets` gave is stored."""
+        """Mark the entries that :meth:`take_offsets` returned as stored."""
         with self._storing:
             for batch in self._taken.values():
                 if batch.entry.complete:
@@ -136,12 +137,12 @@ class SourceTask:
             self._taken = {}
 
     def store_offsets(self) -> int:
-        """Store the entries that may be stored by now, and return how many there were.
+        """Store the entries that may be stored by now, and return their number.
 
         Raises:
-            SourceError: they could not be stored; the next call tries it again.
+            SourceError: the entries could not be stored; the next call tries again.
         """
-        with self._storing:  # in the order in which they were taken
+        with self._storing:  # entries are stored in the order in which they were taken
             entries = self.take_offsets()
             if entries:
                 self._offsets.put(entries)
@@ -150,39 +151,39 @@ class SourceTask:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was read and given out, where the task reads once."""
+        """Whether all batches were read and polled, if the task reads only once."""
         return self._queue.is_drained
 
     @property
     def progress(self) -> ObjectProgress | None:
-        """How far the object that is being read has been read, or None if there is none."""
+        """The progress in the object that is being read; None if no object is."""
         return None if self._worker.reader is None else self._worker.reader.progress
 
     @property
     def waiting(self) -> int:
-        """How many objects have failed and wait for another attempt."""
+        """The number of objects that have failed and will be tried again."""
         return self._worker.waiting
 
     @property
     def stalled_s(self) -> float:
-        """For how long nothing was stored, and no poll found that there was nothing to store, in seconds."""
+        """How long offsets to store have not been stored, in seconds."""
         return time.monotonic() - self._moved_at
 
     @property
     def queued(self) -> int:
-        """How many records wait for a poll."""
+        """The number of records in the queue."""
         return len(self._queue)
 
     @property
     def unacknowledged(self) -> int:
-        """How many batches were given out and are not acknowledged."""
+        """The number of batches that were polled and are not acknowledged."""
         return len(self._acknowledgements)
 
     def stop(self, timeout_s: float = _STOP_S) -> bool:
-        """Stop reading; return whether the worker has ended, and closed the source, in time.
+        """Stop reading; return whether the worker has ended and closed the source in time.
 
-        A second call does nothing but wait. A worker that hangs in the source's own code ends, and closes
-        everything, when that returns.
+        A second call only waits. A worker that hangs in the source's code ends, and closes the source, when
+        that code returns.
         """
         self._stopping.set()
         self._queue.stop()
@@ -190,7 +191,7 @@ class SourceTask:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
                 _log.warning(
-                    "source %r still hangs in its own code after %.0f s", self.config.name, timeout_s
+                    "the code of source %r has not returned after %.0f s", self.config.name, timeout_s
                 )
         return not self._thread.is_alive()
 

@@ -1,10 +1,10 @@
-"""The worker of a task: it lists a source, reads its objects, and fills the queue.
+"""The worker of a task: list a source, read its objects, and fill the queue.
 
-The way of an object and of its records is always the same:
+Each object and its records pass the same steps:
 
-    list, ring buffer, whose task, context, offset, extract, skip, last evolution, record, queue
+    list, ring buffer, choice of task, context, offset, extract, skip, last evolution, record, queue
 
-Connect's transforms, serializers and the chain come behind the queue; they are the producer's.
+Connect's transforms, serializers and the chain come after the queue, in the producer.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers
 
 _BATCH_BYTES: Final = 48 << 10
-"""A batch of more is sent on: one that fits the processor's cache is serialized sooner. A block of text is
-somewhat larger, and so becomes a batch as it is."""
+"""A batch of this size is put into the queue: a batch that fits the processor's cache is serialized faster. A
+block of text is somewhat larger, so each block becomes one batch."""
 _EXTRACTED: Final = frozenset({Extracted})
 _log: Final = logging.getLogger("headerware.sources")
 
 
 class Worker:
-    """Read a source until it is told to stop; all of it runs on one thread.
+    """Read a source until the task stops, on one thread.
 
     Args:
-        config: what to read, and how.
-        context: which task this is.
-        offsets: how far objects were read.
-        known: the keys that need no look at the offsets; shared with the thread that polls.
-        queue: where batches go.
-        statistics: counted up here.
+        config: the configuration of the source.
+        context: the number of this task.
+        offsets: the stored offsets.
+        known: the keys whose offsets need no look-up; shared with the polling thread.
+        queue: the queue for batches.
+        statistics: the counters to increase.
         stopping: set when the task stops.
-        once: whether to end when everything was listed once, and read.
+        once: whether to end when all existing objects are listed and read.
     """
 
     def __init__(
@@ -95,23 +95,23 @@ class Worker:
         self._next_rescan = 0.0
         self._found = False
         self._failing: dict[Any, Retries] = {}
-        """The objects that the last listing left for the next one, because they failed.
+        """The objects that failed in the last listing and are tried again in the current one.
 
-        Nothing waits for such an object, unless the task would stop for it. It keeps the time that it has
-        left, and listings begin at it if it is below the ring buffer.
+        Other objects do not wait for them, unless ``on_object_error`` is ``raise``. An object keeps its
+        deadline, and listings begin at its key if the key is before the ring buffer's.
         """
         self._left: dict[Any, Retries] = {}
-        """Those of the listing that is going on."""
+        """The objects that failed in the current listing."""
         self._moves: Final = Moves(config, offsets)
         self.reader: ObjectReader | None = None
 
     @property
     def waiting(self) -> int:
-        """How many objects have failed and wait for another attempt."""
+        """The number of objects that have failed and will be tried again."""
         return len(self._failing) + len(self._left)
 
     def run(self) -> None:
-        """Open the source, read it, and close everything, once, whatever happens."""
+        """Open the source, read it, and close it; report any error to the queue."""
         try:
             with ExitStack() as resources:
                 transformers = resources.enter_context(self._config.opened_transformers())
@@ -151,7 +151,7 @@ class Worker:
                 raise StoppedError
 
     def _list(self, opened: OpenSource[Any], reader: ObjectReader) -> bool:
-        """List once, page by page, and read what is new; return whether it began at the first key."""
+        """List once, page by page, and read new objects; return whether the listing was complete."""
         config, source = self._config, self._config.source
         now = time.monotonic()
         oldest = self._known.oldest if source.repeats_order and not self._moves.happen else None
@@ -172,7 +172,7 @@ class Worker:
             try:
                 for count, item in enumerate(self._page(opened, start), 1):
                     key = item.context.key
-                    # What was listed before the failure, such as the start itself, is no progress.
+                    # Keys that were listed before the failure, such as the start, are no progress.
                     if key != start if source.repeats_order else count > furthest:
                         furthest = count
                         retries.progress()
@@ -187,10 +187,10 @@ class Worker:
                 retries.pause(error)
                 start = last
                 continue
-            # A page may end before the last key: only one that brings no other key is the end. Else a task
-            # would come back for ever to a page of known keys.
+            # A page may end before the last key. Only a page without a further key is the end, so that a task
+            # does not list a page of known keys forever.
             if last is None or last == start:
-                self._failing, self._left = self._left, {}  # those that are gone are forgotten
+                self._failing, self._left = self._left, {}  # objects that were not listed again are forgotten
                 return is_whole
             start = last
 
@@ -212,9 +212,9 @@ class Worker:
     def _take(
         self, item: NativeItem, opened: OpenSource[Any], reader: ObjectReader, *, heeds_moves: bool = True
     ) -> bool:
-        """Read an object if it is to be read by this task; return whether anything was read.
+        """Read an object if this task must read it; return whether it was read to its end.
 
-        ``heeds_moves`` is whether to read before it the objects whose offsets would else be lost.
+        If ``heeds_moves``, first read the objects whose offsets would otherwise be lost.
         """
         context = item.context
         if context.key in self._left:
@@ -225,14 +225,14 @@ class Worker:
             return False
         if self._known.holds(context.key, context.version):
             self._statistics.known += 1
-            if later is not None:  # what was read of it is on its way
+            if later is not None:  # its records are in flight
                 self._left[context.key] = later
             return False
         try:
             key = offset_key(self._config, context.key)
             task = task_of(self._config, context)
         except SourceError as error:
-            self._known.add(context.key, context.version)  # said once, as long as it is remembered
+            self._known.add(context.key, context.version)  # logged only once while the key is remembered
             self._statistics.failed += 1
             leave_out(self._config, context.key, error)
             return False
@@ -265,24 +265,24 @@ class Worker:
         self._statistics.disorder += 1
         if self._statistics.disorder == 1:
             _log.warning(
-                "source %r lists %s below a key before it; keys that are out of order may be found late",
+                "source %r lists %s after a higher key; objects out of order may be found late",
                 self._config.name,
                 self._config.key_text(key),
             )
 
 
 class ObjectProgress(NamedTuple):
-    """How far an object has been read, in bytes."""
+    """How far an object was read, in bytes."""
 
     key: str
     position: int
-    """0 if the object does not tell."""
+    """0 if the position is not known."""
     length: int
-    """-1 if it is not known."""
+    """-1 if the length is not known."""
 
 
 class Outcome(Enum):
-    """What became of an object."""
+    """The result of reading an object."""
 
     READ = "read to its end, or given up for good"
     SKIPPED = "given up for this time"
@@ -291,17 +291,17 @@ class Outcome(Enum):
 
 
 class ObjectReader:
-    """Read objects, one at a time, into batches: for the worker, and for Spark's tasks.
+    """Read objects, one at a time, into batches, for the worker and for Spark's tasks.
 
     Args:
-        config: what to read, and how.
-        transformers: the configured ones, initialized.
-        queue: where batches go.
-        statistics: counted up here.
+        config: the configuration of the source.
+        transformers: the configured transformers, initialized.
+        queue: the queue for batches.
+        statistics: the counters to increase.
         stopping: set when the task stops.
-        retried: errors that are worth another attempt.
-        lists_again: whether a later listing brings an object that was skipped. If not, one that cannot be
-            reached is an error in spite of ``skip``, or it would be lost.
+        retried: the errors after which to try again.
+        lists_again: whether a later listing returns skipped objects again. If not, an object that cannot be
+            reached is an error even with ``skip``, because it would be lost.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class ObjectReader:
 
     @property
     def progress(self) -> ObjectProgress | None:
-        """How far the object that is being read has been read, or None."""
+        """The progress in the object that is being read; None if no object is."""
         reading = self._reading
         if reading is None or reading.is_over:
             return None
@@ -335,7 +335,7 @@ class ObjectReader:
 
     @property
     def entry(self) -> OffsetEntry | None:
-        """How far the latest object was read, or None if nothing of it was."""
+        """How far the latest object was read; None if no record of it was."""
         return None if self._reading is None else self._reading.latest
 
     def read(
@@ -347,15 +347,16 @@ class ObjectReader:
         until: int | None = None,
         later: Retries | None = None,
     ) -> Outcome:
-        """Put an object's records into the queue; all of them, unless it says otherwise.
+        """Put an object's records into the queue, and return the result.
 
         Args:
             item: the object.
-            key: the name of its offset.
-            decision: how many of its records are known.
-            split: the part to read; None is the whole object, as only it may have known records.
-            until: the number of the last record to read; None is the end.
-            later: the attempts at this object so far, if it is to be left for a later one when it fails.
+            key: the key of the object's offset.
+            decision: how many of the object's records are stored already.
+            split: the part to read; None reads the complete object. A part has no stored records.
+            until: the number of the last record to read; None reads to the end.
+            later: the retries of this object, if it is left for a later listing when it fails; None tries
+                again at once.
         """
         reading = self._reading = _Reading(self._config, item, key, decision, self._queue, split)
         maker = RecordMaker(self._config, item, self._transformers, split)
@@ -366,7 +367,7 @@ class ObjectReader:
                 maker.route()
                 self._extract(item, maker, reading, retries, until)
             except (StoppedError, MissingPartError):
-                raise  # what is not installed is missing for every object
+                raise  # a missing package concerns all objects
             except ObjectMovedError as error:
                 return reading.leave() if self._lists_again else self._failed(maker, reading, error, error)
             except FileNotFoundError as error:
@@ -402,7 +403,7 @@ class ObjectReader:
         until: int | None,
     ) -> None:
         known = reading.number - reading.before
-        properties = deepcopy(reading.properties)  # an extractor may change what it is given
+        properties = deepcopy(reading.properties)  # an extractor may change the given properties
         given = Input(item, skip=known, properties=properties, split=reading.split)
         reading.given = given
         with closing(extracted_runs(self._config.extractor, given)) as runs:
@@ -416,7 +417,7 @@ class ObjectReader:
                     return
 
     def _add(self, maker: RecordMaker, reading: _Reading, first: int, run: Sequence[Found]) -> None:
-        """Make the records of a run, and add them; where users' code does, one by one, for it may be slow."""
+        """Make and add the records of a run; one by one if they pass a user's code, which may be slow."""
         if maker.is_plain and len(run) > 1 and _EXTRACTED.issuperset(map(type, run)):
             found = cast("Sequence[Extracted]", run)
             step = self._config.poll_records
@@ -430,7 +431,7 @@ class ObjectReader:
     ) -> None:
         try:
             batch = maker.make_batch(first, found)
-        except Exception:  # noqa: BLE001 - one by one the bad ones are found
+        except Exception:  # noqa: BLE001 - the records are then made one by one, to find the bad ones
             batch = None
         if batch is None:
             self._add_each(maker, reading, first, found)
@@ -470,7 +471,7 @@ class ObjectReader:
         error: Exception,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """Do with a bad record what the configuration says."""
+        """Apply ``on_record_error`` to a bad record."""
         self._statistics.bad_records += 1
         policy = self._config.on_record_error
         shown = f"record {maker.numbered(number)} of {maker.where}: {described(error)}"
@@ -478,7 +479,7 @@ class ObjectReader:
             reading.flush()
             raise _FatalError(shown) from error
         if policy == "skip":
-            _log.warning("passed over %s", shown)
+            _log.warning("skipped a record: %s", shown)
         letter = None
         if policy == "dead_letter":
             raw = error.raw if isinstance(error, BadRecordError) else None
@@ -495,17 +496,17 @@ class ObjectReader:
         *,
         may_skip: bool = True,
     ) -> Outcome:
-        """Do with an object that cannot be read what the configuration says."""
+        """Apply ``on_object_error`` to an object that cannot be read."""
         if isinstance(error, _FatalError):
             raise error
         self._statistics.failed += 1
         policy = self._config.on_object_error
-        shown = f"{maker.where} behind record {reading.number}: {error}"
+        shown = f"{maker.where} after record {reading.number}: {error}"
         if policy == "raise" or (policy == "skip" and not may_skip):
             reading.flush()
             raise ObjectError(shown) from cause
         if policy != "drop":
-            _log.warning("gave up %s", shown)
+            _log.warning("gave up an object: %s", shown)
         if policy == "dead_letter":
             reading.pass_over(
                 reading.number, reading.properties, maker.dead_letter(reading.number + 1, shown, None)
@@ -516,14 +517,14 @@ class ObjectReader:
 
 
 class _FatalError(SourceError):
-    """A bad record, where the configuration says to stop; not an error of the object."""
+    """A bad record with ``on_record_error = "raise"``; not an error of the object."""
 
 
 class _Reading:
-    """One object while it is read: where its records go, and how far it has come."""
+    """The reading of one object: its records that are not in the queue yet, and the progress."""
 
     _records: Sequence[Record]
-    """What is not sent yet, by columns as long as all of it is."""
+    """The records that are not in the queue yet; as columns if all of them are."""
 
     def __init__(
         self,
@@ -536,25 +537,25 @@ class _Reading:
     ) -> None:
         self.item: Final = item
         self.given: Input | None = None
-        """What the extractor reads."""
+        """The input of the extractor."""
         self.position = 0
-        """Where it was in the object's bytes when it had read what was sent last."""
+        """The position in the object's bytes when the last batch was sent."""
         self.is_over = False
         self.latest: OffsetEntry | None = None
-        """The entry of what was sent last."""
+        """The entry of the last batch that was sent."""
         self._key: Final = key
         self._queue: Final = queue
         self.split: Final = split
         first = None if split is None else split.first_record
         self.before: Final = 0 if first is None else first - 1
-        """How many records there are before the part."""
+        """How many records the object has before the part."""
         self.number: int = decision.skip + self.before
         """The number of the last record that was read."""
         self._began_at: Final = self.number
         self.properties: Mapping[str, Any] | None = decision.properties
-        """Those of the offset behind that record."""
+        """The offset's properties after that record."""
         self.furthest: int = decision.skip
-        """The highest number that was read; :attr:`number` is lower once an object has started again."""
+        """The highest number that was read; :attr:`number` is lower after the object was started again."""
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
         self._adding = Lock()
@@ -562,12 +563,12 @@ class _Reading:
         queue.hand_over = self.hand_over
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
-        """Append a record, and send the batch on if it is full."""
+        """Append a record, and send the batch if it is full."""
         with self._adding:
             self._add(number, record, size_bytes or _size(record), properties)
 
     def add_split(self, number: int, records: list[Record], properties: Mapping[str, Any] | None) -> None:
-        """Append the records that were made of one; they are in one batch, as they have one number."""
+        """Append the records that were split from one, all into one batch, because they share an offset."""
         size_bytes = sum(map(_size, records))
         with self._adding:
             held = len(self._records) + len(self._letters)
@@ -582,7 +583,7 @@ class _Reading:
             self._send_if_full()
 
     def add_batch(self, first: int, batch: RecordBatch, found: Sequence[Extracted]) -> None:
-        """Append the records that were made of what was found."""
+        """Append the records of extracted values."""
         sizes = [each.size_bytes for each in found]
         if 0 in sizes:
             sizes = [each.size_bytes or _size(each) for each in found]
@@ -605,7 +606,7 @@ class _Reading:
                 at = end
 
     def _append(self, some: RecordBatch) -> None:
-        """Append records to those that are not sent yet."""
+        """Append records to the batch."""
         records = self._records
         if not records:
             self._records = some
@@ -633,9 +634,9 @@ class _Reading:
             self._send(complete=False, is_last=False)
 
     def resume(self, config: SourceConfig) -> int:
-        """Go on after a failure as after a restart; return how many records are not sent because of that.
+        """Continue after a failure as after a restart; return how many records are discarded.
 
-        Its source may start such objects again.
+        Records are discarded if the source starts such objects again from the first record.
         """
         with self._adding:
             if not self.number:
@@ -652,7 +653,7 @@ class _Reading:
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
     ) -> None:
-        """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
+        """Advance past a record that is not sent; add its dead letter, if there is one."""
         with self._adding:
             size_bytes = 0 if letter is None else _size(letter)
             if (self._letters or self._records) and self._bytes + size_bytes > self._max_bytes:
@@ -664,33 +665,34 @@ class _Reading:
                 self._send_if_full()
 
     def flush(self) -> None:
-        """Send what there is, if there is anything."""
+        """Send the batch, if it is not empty."""
         with self._adding:
             if self._records or self._letters:
                 self._send(complete=False, is_last=False)
 
     def hand_over(self) -> None:
-        """Send what there is on behalf of a poll, unless the worker itself is about to.
+        """Send a partial batch for a poll, unless the worker holds the lock.
 
-        The worker may hold the lock while it waits for a poll to make room, so a poll does not wait for it.
+        The worker may hold the lock while it waits for a poll to make room, so a poll must not wait for the
+        lock.
         """
         if not self._adding.acquire(blocking=False):
             return
         try:
             if self._records or self._letters:
                 self._send(complete=False, is_last=False)
-        except (SourceError, StoppedError):  # the worker meets it again
+        except (SourceError, StoppedError):  # the worker will get the same error
             pass
         finally:
             self._adding.release()
 
     def end(self, *, complete: bool) -> None:
-        """Send what is left; the object was read to its end, or is given up."""
+        """Send the last batch; the object was read to its end, or is given up."""
         with self._adding:
             self._send(complete=complete, is_last=True)
 
     def leave(self) -> Outcome:
-        """Send what is left, if anything was read; the object is read on later."""
+        """Send the last batch, if any record was read; the rest of the object is read later."""
         self.is_over = True
         if self.number == self._began_at:
             return Outcome.UNTOUCHED
@@ -731,6 +733,6 @@ class _Reading:
 
 
 def _size(record: Record | Extracted) -> int:
-    """Return roughly how many bytes a record takes, where its extractor has not said it."""
+    """Return the approximate size of a record whose extractor does not tell it."""
     value = record.value
     return len(value) if isinstance(value, bytes | str) else 256

@@ -1,4 +1,4 @@
-"""Extractors of the usual formats; each is loaded when it is first used."""
+"""Extractors of the usual formats; each is imported when it is first used."""
 
 from headerware.core.lazy import lazy
 

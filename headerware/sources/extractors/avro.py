@@ -1,12 +1,13 @@
 """Extract the values of Avro's object container files.
 
     "Obj" 01, a map with avro.schema and avro.codec, a sync marker of 16 bytes; then blocks:
-    the count of values, the length of the data, the data as the codec has it, and the sync marker again
+    the count of values, the length of the data, the data as the codec writes it, and the sync marker again
 
-fastavro decodes the values. The blocks are read here, since fastavro's own reader takes a count that is cut
-off for the end of the file, decompresses without a bound, and checks neither the end of deflate nor snappy's
-checksum. Where the values of a block cannot be decoded, those behind them in the block cannot either; the
-next block can. A value that Python does not have, such as a time behind the year 9999, is one bad record.
+fastavro decodes the values. The blocks are read here, because fastavro's own reader takes a truncated count
+for the end of the file, decompresses without a limit, and checks neither the end of deflate nor snappy's
+checksum. If a value of a block cannot be decoded, later values of the block cannot be decoded either, but the
+next block can. A value that Python does not support, such as a time after the year 9999, is a single bad
+record.
 """
 
 from __future__ import annotations
@@ -61,29 +62,31 @@ _MAX_HEADER_BYTES: Final = 4 << 20
 _RUN_VALUES: Final = 1_000
 _FREE_VALUES: Final = 10_000
 _VALUES_PER_BYTE: Final = 64
-"""How many values a block may stand for, as in serdes/avro/limits.py."""
+"""The limit for a block's values per byte, as in serdes/avro/limits.py."""
 
 
 class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
-    """Yield the values of a container file, whatever its codec.
+    """Yield the values of a container file with any of Avro's codecs.
 
-    The schema of values follows the file. With ``schema_file`` the values of all files have the same schema:
-    Avro's resolution leaves out fields that it does not have, and gives it the defaults of those that a file
-    does not have.
+    Values have the schema of their file. With ``schema_file``, the values of all files have the same schema:
+    Avro's schema resolution leaves out fields that this schema lacks, and uses its defaults for fields that a
+    file lacks.
 
     Args:
-        max_record_bytes: the largest block of a file, as it is and decompressed; a larger one is an error of
-            the object. Writers make blocks of some kilobytes, unless one value is larger.
-        max_record_values: how many values one record may hold, those in arrays and maps included. The block
-            of a record that holds more is an error of the object.
-        compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Avro's own is not meant.
-        max_expansion: in the same way.
-        schema_file: a file with the reader's schema; None is each file's own.
-        schemas: whether values come with a Connect schema, records as Structs; otherwise they are plain
-            Python values, records dicts. Unions of several types and recursive schemas have none in Connect.
+        max_record_bytes: the largest block of a file, both compressed and decompressed; a larger block is an
+            error of the object. Writers make blocks of some kilobytes, unless a single value is larger.
+        max_record_values: how many values one record may contain, including values in arrays and maps. A
+            block with a larger record is an error of the object.
+        compression: the compression of the complete file, not Avro's codec; see
+            :class:`~headerware.sources.extractors.StreamExtractor`.
+        max_expansion: see :class:`~headerware.sources.extractors.StreamExtractor`.
+        schema_file: a file with the reader's schema; None uses the schema of each file.
+        schemas: whether values have a Connect schema, and records become Structs; otherwise values are plain
+            Python values, and records become dicts. Connect has no unions of several types and no recursive
+            schemas.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option cannot work.
     """
 
     type: ClassVar[str] = "avro"
@@ -94,7 +97,7 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
     schemas: bool = False
 
     def extract(self, given: Input) -> Iterator[Found | list[Found]]:
-        """Yield the values of each block; of an object that grows, only those of whole blocks."""
+        """Yield the values of each block; of a growing object, only the values of complete blocks."""
         file = _File(self.open_plain(given), self)
         decode = _Decode(file, self)
         known, within = given.properties.get("byte"), given.properties.get("in_block")
@@ -113,11 +116,11 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
             except _CutOffError as error:
                 if given.item.context.grows:
                     return
-                raise ObjectError(f"it is cut off in the block at byte {began}") from error
+                raise ObjectError(f"the file is truncated in the block at byte {began}") from error
             if block is None:
                 return
             count, data = block
-            # Nothing was yielded yet. The last known block is read again: it may be damaged behind them.
+            # No record was yielded yet. Read the last known block again: its later values may be damaged.
             if given.skipped == number and number + count < given.skip:
                 given.skipped = number = number + count
                 continue
@@ -125,7 +128,7 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
             yield from decode.values(count, file.plain(data, began), began)
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
-        """Return parts by bytes; each has the blocks that begin in it."""
+        """Return parts of bytes; a part has the blocks that begin in it."""
         opened = self.open_plain(given)
         if not opened.seekable:
             return
@@ -135,7 +138,7 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
 
 
 class _CutOffError(Exception):
-    """The file ends in the middle of something."""
+    """The file ends within a block or the header."""
 
 
 class _File:
@@ -148,18 +151,18 @@ class _File:
         self.position = 0
         try:
             if self._exactly(len(_MAGIC)) != _MAGIC:
-                raise ObjectError("it is not an Avro container file")
+                raise ObjectError("expected an Avro container file, found another format")
             facts = self._facts()
             self._sync = self._exactly(_SYNC_BYTES)
         except _CutOffError as error:
-            raise ObjectError("it is not an Avro container file, or its header is cut off") from error
+            raise ObjectError("the file is not an Avro container file, or its header is truncated") from error
         self.schema_text: Final = facts.get("avro.schema", b"")
         self.codec: Final = facts.get("avro.codec", b"null").decode(errors="replace")
         if self.codec not in _CODECS:
-            raise ObjectError(f"its codec is {self.codec!r}; known: {', '.join(sorted(_CODECS))}")
+            raise ObjectError(f"unknown codec {self.codec!r}; known: {', '.join(sorted(_CODECS))}")
 
     def move_to(self, position: int) -> None:
-        """Go on at the beginning of a block, which lies behind."""
+        """Continue at the beginning of a later block."""
         if self._opened.seekable:
             self._stream.seek(position)
             self.position = position
@@ -167,7 +170,7 @@ class _File:
             self.position += self._opened.read_past(position - self.position)
 
     def move_to_block(self, position: int) -> None:
-        """Go on at the first block that begins at a position, or behind it."""
+        """Continue at the first block that begins at a position or after it."""
         if position <= self.position:
             return
         self.move_to(max(self.position, position - _SYNC_BYTES))
@@ -184,7 +187,7 @@ class _File:
         self.position = at + len(held)
 
     def block(self) -> tuple[int, bytes] | None:
-        """Return the count of the next block's values, and its data; None at the end."""
+        """Return the next block's count of values and its data; None at the end."""
         first = self._stream.read(1)
         if not first:
             return None
@@ -193,24 +196,24 @@ class _File:
         count, size = self._long(first), self._long()
         if not 0 <= size <= self._most or count < 0:
             raise ObjectError(
-                f"the block at byte {began} states a length of {size}; the limit (max_record_bytes) is "
+                f"the block at byte {began} has a length of {size}; the limit (max_record_bytes) is "
                 f"{self._most}"
             )
         data = self._exactly(size)
         if self._exactly(_SYNC_BYTES) != self._sync:
-            raise ObjectError(f"there is no sync marker behind the block at byte {began}")
+            raise ObjectError(f"expected a sync marker after the block at byte {began}, found other bytes")
         return count, data
 
     def plain(self, data: bytes, began: int) -> bytes:
-        """Return a block's data, decompressed."""
+        """Return the decompressed data of a block."""
         try:
             return _CODECS[self.codec](data, self._most)
         except MissingPartError:
             raise
-        except Exception as error:  # each library has an error of its own
+        except Exception as error:  # each library has its own error
             raise ObjectError(
-                f"the {self.codec} data of the block at byte {began} is damaged, or becomes more than "
-                f"{self._most} bytes, the limit (max_record_bytes)"
+                f"the {self.codec} data of the block at byte {began} is damaged, or larger than {self._most} "
+                f"bytes when decompressed, the limit (max_record_bytes)"
             ) from error
 
     def _facts(self) -> dict[str, bytes]:
@@ -227,7 +230,7 @@ class _File:
     def _header_length(self) -> int:
         length = self._long()
         if not 0 <= length <= _MAX_HEADER_BYTES - self.position:
-            raise ObjectError(f"its header is damaged, or has more than {_MAX_HEADER_BYTES} bytes")
+            raise ObjectError(f"the file's header is damaged, or has more than {_MAX_HEADER_BYTES} bytes")
         return length
 
     def _long(self, first: bytes = b"") -> int:
@@ -239,11 +242,11 @@ class _File:
             shift += 7
             if byte < 0x80:
                 return value >> 1 ^ -(value & 1)
-        raise ObjectError(f"the number before byte {self.position} never ends")
+        raise ObjectError(f"the number before byte {self.position} has more than 10 bytes")
 
     def _exactly(self, count: int) -> bytes:
         found = bytearray()
-        while len(found) < count:  # in pieces: nothing is allocated from what a file states
+        while len(found) < count:  # in pieces, so that a false length in the file allocates no memory
             piece = self._stream.read(min(count - len(found), _SCAN_BYTES))
             if not piece:
                 raise _CutOffError
@@ -253,14 +256,14 @@ class _File:
 
 
 class _Decode:
-    """What decodes the values of a file's blocks."""
+    """Decodes the values of a file's blocks."""
 
     def __init__(self, file: _File, options: AvroExtractor) -> None:
         try:
             self._writer: Final = _parsed(file.schema_text, coarse=options.schemas)
             self._stored: Final = _parsed(file.schema_text, coarse=True, kept=frozenset()).tree
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SerdeError) as error:
-            raise ObjectError(f"its schema cannot be read: {type(error).__name__}") from error
+            raise ObjectError(f"the file's schema cannot be read: {type(error).__name__}") from error
         wanted = None
         if options.schema_file is not None:
             wanted = _wanted(options.schema_file, coarse=options.schemas)
@@ -275,7 +278,7 @@ class _Decode:
             self._convert = None if convert is None else nullable(convert)
 
     def values(self, count: int, data: bytes, began: int) -> Iterator[Found | list[Found]]:
-        """Yield a block's values, some at a time."""
+        """Yield a block's values, in runs."""
         self._require_few(count, data, began)
         stream, schema, convert = io.BytesIO(data), self._schema, self._convert
         tree, wanted, size = self._writer.tree, self._wanted, len(data)
@@ -285,7 +288,7 @@ class _Decode:
                 value = schemaless_reader(stream, tree, wanted)
                 if convert is not None:
                     value = convert(value)
-            except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
+            except Exception as error:  # noqa: BLE001 - fastavro raises many types
                 stream.seek(ended)
                 if not (is_sound := is_sound or self._is_sound(stream, count - at + 1, size)):
                     yield run
@@ -296,12 +299,12 @@ class _Decode:
                 ended = stream.tell()
                 problem = (
                     f"value {at} of the block at byte {began} does not fit the schema, or Python does not "
-                    f"have it ({type(error).__name__})"
+                    f"support it ({type(error).__name__})"
                 )
                 run.append(BadRecordError(problem))
                 continue
             before, ended = ended, stream.tell()
-            if ended > size:  # a field that was left out was skipped, also behind the end
+            if ended > size:  # fastavro skips a left-out field even beyond the end
                 yield run
                 yield from self._lost(at, count, began, EOFError())
                 return
@@ -312,10 +315,10 @@ class _Decode:
                 run = []
         yield run
         if ended != size:
-            raise ObjectError(f"the block at byte {began} goes on behind its last value")
+            raise ObjectError(f"the block at byte {began} has bytes after its last value")
 
     def _is_sound(self, stream: io.BytesIO, count: int, size: int) -> bool:
-        """Return whether so many values as they are stored, whatever they mean, end where the block does."""
+        """Return whether this many values, decoded without logical types, end exactly at the block's end."""
         try:
             for _ in range(count):
                 schemaless_reader(stream, self._stored, None)
@@ -332,24 +335,26 @@ class _Decode:
             )
 
     def _require_few(self, count: int, data: bytes, began: int) -> None:
-        """Refuse a block that stands for far more values than it has bytes, or for endless ones.
+        """Refuse a block with far more values than bytes, or with a record that has too many values.
 
-        Only a block that may hold a record with too many values is walked: most are far too small for it.
+        Only a block that is large enough for such a record is walked; most blocks are too small.
         """
         shape, writer = self._writer.shape, self._writer
         per_byte = shape.values_per_byte
         most = _FREE_VALUES + _VALUES_PER_BYTE * len(data)
         if count * max(1, shape.values) > most:
             raise ObjectError(
-                f"the block at byte {began} states {count} values in {len(data)} bytes; {_FREE_VALUES} and "
-                f"{_VALUES_PER_BYTE} a byte are the limit"
+                f"the block at byte {began} has {count} values in {len(data)} bytes; the limit is "
+                f"{_FREE_VALUES} and {_VALUES_PER_BYTE} per byte"
             )
         may_hold_too_many = shape.values + per_byte * len(data) > self._limits.max_values
         if shape.recursive or per_byte > _VALUES_PER_BYTE or may_hold_too_many:
             try:
                 walk_payload(data, writer.tree, writer.named, self._limits, count=count)
             except SerdeError as error:
-                why = error.message.replace("(max_values)", "(max_record_values)")  # its name here
+                why = error.message.replace(
+                    "(max_values)", "(max_record_values)"
+                )  # the name of the option here
                 raise ObjectError(f"the block at byte {began}: {why}") from error
 
 
@@ -431,11 +436,11 @@ _FINER: Final[Mapping[str, str]] = {
     "timestamp-nanos": NANO_TIMESTAMP,
 }
 _RAW_TYPE: Final = "headerware.logicalType"
-"""Has the logical type of what is read as it is stored, since Connect has no type for it."""
+"""The property for a logical type that Connect does not have; its values are read as they are stored."""
 
 
 def _coarse(node: Any, kept: frozenset[str]) -> Any:
-    """Return a schema in which fastavro leaves values as they are stored but for some logical types."""
+    """Return a schema with which fastavro converts only the ``kept`` logical types."""
     if isinstance(node, list):
         return [_coarse(item, kept) for item in node]
     if not isinstance(node, dict):
@@ -491,7 +496,7 @@ def _logical(node: dict[str, Any]) -> Schema | None:
 
 
 def _no_schema(what: str) -> ObjectError:
-    return ObjectError(f"its schema has {what}, which Connect has not; set schemas = false")
+    return ObjectError(f"the file's schema has {what}, which Connect does not have; set schemas = false")
 
 
 _TIMES: Final[Mapping[str, Schema]] = {

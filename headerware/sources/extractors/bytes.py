@@ -1,4 +1,4 @@
-"""Extract an object's bytes, in pieces of a size."""
+"""Extract an object's bytes, in pieces of equal size."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headerware.sources.extractors.streams import Compression, StreamExtractor
 
 
 class BytesExtractor(StreamExtractor, frozen=True, kw_only=True):
-    """Yield pieces of an object; all but the last have the same size, and none is empty.
+    """Yield pieces of an object; all but the last have the same size, and no piece is empty.
 
     Args:
-        max_record_bytes: the most that ``piece_bytes`` may be.
-        compression: see :class:`~headerware.sources.extractors.StreamExtractor`; here it is ``none`` unless
-            it is given, so that a compressed object arrives as it is.
-        max_expansion: in the same way.
-        piece_bytes: the size of a piece; the default fits Kafka's default limit of a record, with a tenth for
-            its headers.
+        max_record_bytes: the upper limit of ``piece_bytes``.
+        compression: see :class:`~headerware.sources.extractors.StreamExtractor`; the default here is
+            ``none``, so that a compressed object arrives unchanged.
+        max_expansion: see :class:`~headerware.sources.extractors.StreamExtractor`.
+        piece_bytes: the size of a piece; the default fits Kafka's default limit of a record, with a tenth
+            left for headers.
     """
 
     type: ClassVar[str] = "bytes"
@@ -31,7 +31,7 @@ class BytesExtractor(StreamExtractor, frozen=True, kw_only=True):
     piece_bytes: int = 900_000
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot be."""
+        """Refuse sizes that cannot work."""
         super().__post_init__()
         if not 1 <= self.piece_bytes <= self.max_record_bytes:
             raise ConfigError(
@@ -40,7 +40,7 @@ class BytesExtractor(StreamExtractor, frozen=True, kw_only=True):
             )
 
     def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
-        """Yield pieces in order; of an object that grows, only whole ones."""
+        """Yield pieces in order; of a growing object, only complete pieces."""
         opened = self.open_plain(given)
         position, end = 0, None
         if given.split is not None:
@@ -62,7 +62,7 @@ class BytesExtractor(StreamExtractor, frozen=True, kw_only=True):
             yield Extracted(piece, properties={"byte": position}, size_bytes=len(piece))
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
-        """Return parts of whole pieces, if the stream can seek."""
+        """Return parts of complete pieces, if the stream can seek."""
         opened = self.open_plain(given)
         if not opened.seekable:
             return

@@ -1,7 +1,7 @@
-"""Plain Python values as a Connect schema has them, without checking what a file's own schema has checked.
+"""Convert plain Python values for a Connect schema, without repeating the checks of the file's own schema.
 
-Times finer than a millisecond have no type in Connect. They are integers under the names that Debezium gives
-them, which other connectors know, too:
+Connect has no type for times finer than a millisecond. Such times become integers with the schema names of
+Debezium, which other connectors know too:
 
     io.debezium.time.MicroTimestamp, MicroTime    microseconds since the epoch, since midnight
     io.debezium.time.NanoTimestamp, NanoTime      nanoseconds
@@ -37,7 +37,7 @@ NANO_TIME: Final = "io.debezium.time.NanoTime"
 
 
 def optional(schema: Schema) -> Schema:
-    """Return a schema that also has null."""
+    """Return a schema that also permits null."""
     if schema.optional:
         return schema
     return Schema(
@@ -59,7 +59,7 @@ def finer_time(name: str) -> Schema:
 
 
 def converter(schema: Schema) -> Convert | None:
-    """Return what makes a value of a schema of a plain one that is not null; None if it stays as it is."""
+    """Return a function that converts plain values other than null; None if values need no conversion."""
     if schema.name in {DATE, TIME, TIMESTAMP}:
         return _time
     if schema.name == DECIMAL:
@@ -69,14 +69,14 @@ def converter(schema: Schema) -> Convert | None:
 
 
 def nullable(convert: Convert | None) -> Convert:
-    """Return what leaves null as it is, too."""
+    """Return a function that converts a value, and returns null unchanged."""
     if convert is None:
         return lambda value: value
     return lambda value: None if value is None else convert(value)
 
 
 def size_of(value: Any) -> int:
-    """Return about how many bytes a value takes as it is sent."""
+    """Return the approximate size of a value when it is sent."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict):
@@ -126,7 +126,7 @@ def _struct(schema: Schema) -> Convert:
 
 
 def _integer(schema: Schema) -> Convert:
-    return partial(int.__new__, NUMBER_CLASSES[schema.type])  # the file's own type has bounded it
+    return partial(int.__new__, NUMBER_CLASSES[schema.type])  # the file's own type limits the value
 
 
 _BY_TYPE: Final[dict[Type, Callable[[Schema], Convert | None]]] = {

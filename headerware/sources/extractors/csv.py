@@ -1,8 +1,8 @@
 """Extract the rows of CSV.
 
-The csv module reads it, not pyarrow: pyarrow tells neither the number of a row that it refuses nor where a
-row begins, guesses types from the first block, and cannot keep a row of another length. A row is read in some
-tenths of a microsecond a field, which is little beside sending it.
+Python's csv module is used, not pyarrow: pyarrow tells neither the number of a refused row nor where a row
+begins, guesses types from the first block, and cannot accept rows of different lengths. The csv module takes
+some tenths of a microsecond per field, which is little compared with sending.
 """
 
 from __future__ import annotations
@@ -25,41 +25,43 @@ from headerware.sources.extractors.streams import StreamExtractor
 
 _FOREVER: Final = 1 << 62
 _NAME_BYTES: Final = 64
-"""What a name that is made up for a field takes in memory."""
+"""How many bytes a made-up name of a field takes in memory."""
 _HELD_FIELDS: Final = 1 << 17
-"""How many fields the schemas have that are kept for rows of other lengths."""
+"""The limit for the fields of all cached schemas for rows of different lengths."""
 _LINE_BREAKS: Final = 2
-"""The bytes behind a row's last line, which do not count for its length."""
+"""The bytes of the last line break of a row, which do not count for its length."""
 _UNENDED: Final = "unexpected end of data"
-"""The csv module's words for a quoted field that goes on behind what it was given."""
+"""The csv module's message for a quoted field that has no end in the given lines."""
 
 
 class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
-    r"""Yield each row by the names of its columns; blank lines are none. Values are text.
+    r"""Yield each row with the names of its columns; skip blank lines. Values are text.
 
     Args:
         max_record_bytes: the longest row. A longer line without quotation marks is a bad record; a longer row
-            with them is an error of the object, for where it ends is not known.
+            with quotation marks is an error of the object, because its end is not known.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
-        max_expansion: in the same way.
-        max_record_lines: the most lines of a row. A row with more is an error of the object, in the same way.
+        max_expansion: see :class:`~headerware.sources.extractors.StreamExtractor`.
+        max_record_lines: how many lines a row may have. A row with more lines is an error of the object,
+            because its end is not known.
         header: whether the first row has the names of the columns.
-        columns: their names, instead of those in the object. A column without a name is ``field0`` if it is
-            the first, ``field1``, and so on; without a header and ``columns``, all of them are.
-        ragged: what is done with a row of another length: ``refuse`` makes it a bad record; ``fit`` gives it
-            nulls for what is missing, and ``field7`` as the name of an eighth field too many. The names that
-            it makes up count for the length of a row.
-        delimiter: what stands between fields, one character.
-        quote: what fields are quoted with, one character; None or ``""`` if they never are.
-        escape: what takes the meaning of the next character away, one character; None if nothing does. A
-            quotation mark in a quoted field may always be doubled.
-        quoted_newlines: whether a quoted field may go on on the next line. If not, each line is a row, a
-            missing quotation mark spoils one row only, and objects can be split.
-        encoding: the encoding, by Python's name for it; a byte-order mark has precedence.
-        schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
+        columns: the names of the columns, in place of the names in the object. A column without a name is
+            called ``field0`` if it is the first, ``field1`` if it is the second, and so on; without a header
+            and ``columns``, all columns are.
+        ragged: how a row of another length is treated: ``refuse`` makes it a bad record; ``fit`` adds nulls
+            for missing fields, and names such as ``field7`` for an eighth field that is too many. These names
+            count for the length of the row.
+        delimiter: the character between fields.
+        quote: the character around quoted fields; None or ``""`` if fields are never quoted.
+        escape: the character that escapes the next one; None if there is none. A quotation mark in a quoted
+            field may always be doubled.
+        quoted_newlines: whether a quoted field may continue on the next line. If not, each line is a row, a
+            missing quotation mark damages only one row, and objects can be split.
+        encoding: Python's name of the encoding; a byte-order mark takes precedence.
+        schemas: whether rows are Connect Structs with a schema; otherwise they are dicts.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option cannot work.
     """
 
     type: ClassVar[str] = "csv"
@@ -76,24 +78,26 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
     schemas: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no row could be read with."""
+        """Refuse options with which no row can be read."""
         super().__post_init__()
         if self.max_record_lines < 1:
             raise ConfigError(f"expected at least 1, found {self.max_record_lines}", path="max_record_lines")
         holds_ascii(self.encoding)
-        if self.quote == "":  # as TOML, which has no null, says it
+        if self.quote == "":  # TOML has no null
             force_setattr(self, "quote", None)
         if self.columns is not None and len(set(self.columns)) != len(self.columns):
-            raise ConfigError("a name is there twice", path="columns")
+            raise ConfigError("expected different names, found a name twice", path="columns")
         if self.quote is not None and not self.quote.isascii():
             raise ConfigError("expected an ASCII character", path="quote")
         for option in ("delimiter", "quote", "escape"):
             value = getattr(self, option)
             if value is not None and (len(value) != 1 or value in "\r\n"):
-                raise ConfigError("expected one character, and no line break", path=option)
+                raise ConfigError("expected one character other than a line break", path=option)
         given = [value for value in (self.delimiter, self.quote, self.escape) if value is not None]
         if len(set(given)) != len(given):
-            raise ConfigError("delimiter, quote and escape must differ", path="delimiter")
+            raise ConfigError(
+                "expected different characters for delimiter, quote and escape", path="delimiter"
+            )
 
     @property
     def gives(self) -> Any:
@@ -101,8 +105,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         return Struct if self.schemas else dict
 
     def extract(self, given: Input) -> Iterator[Found | list[Found]]:
-        """Yield the rows behind the header."""
-        # The limit is that of the process, and it is low; rows are bounded here, which must come first.
+        """Yield the rows after the header."""
+        # The csv module's limit is global and low; rows have their own limit here, which must apply first.
         csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes + _LINE_BREAKS))
         text = open_text(self, given, self.encoding)
         start = text.position
@@ -111,19 +115,19 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         if self.header or names is None:
             rows = self._rows(text, grows=given.item.context.grows)
             row, position = next((found for found in rows if found[0] is not None), (None, 0))
-            if row is None or isinstance(row, _Block):  # the latter is for who gives a width
+            if row is None or isinstance(row, _Block):  # a block comes only if a width is given
                 return
             if isinstance(row, BadRecordError):
-                raise ObjectError(f"its first row cannot be read: {row}")
+                raise ObjectError(f"the first row cannot be read: {row}")
             text.advance(position - text.position)
             if not self.header:
                 first = row
             if names is None:
                 if self._is_too_wide(len(row), position - start):
-                    raise ObjectError(f"its first row {_too_long(self.max_record_bytes)}")
+                    raise ObjectError(f"the first row {_too_long(self.max_record_bytes)}")
                 names = [(self.header and name) or f"field{at}" for at, name in enumerate(row)]
         if len(set(names)) != len(names):
-            raise ObjectError("a column's name is there twice in the first row; name them by 'columns'")
+            raise ObjectError("the first row has a column's name twice; name the columns with 'columns'")
         shape = _Shape(names, schemas=self.schemas)
         behind_first = text.position
         end = begin(text, given)
@@ -178,10 +182,10 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
     def _rows(
         self, text: Text, end: int = _FOREVER, *, grows: bool, width: int = 0
     ) -> Iterator[tuple[list[str] | BadRecordError | _Block | None, int]]:
-        """Yield rows that are not blank, or what is wrong with them, and the position behind each.
+        """Yield rows that are not blank, or their errors, each with the position after it.
 
-        None stands behind the rows of a block: what follows is still to be read. With a width, blocks are
-        yielded whole as long as each of their lines is a row of as many fields.
+        None follows the rows of each block, before the next block is read. If a width is given, a block is
+        yielded as one as long as each of its lines is a row with this number of fields.
         """
         limit = self.max_record_bytes
         quote = b"" if self.quote is None else self.quote.encode()
@@ -199,7 +203,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             if len(block) <= known:
                 if not known or grows:
                     return
-                raise ObjectError(f"a quoted field of the row at byte {began} never ends")
+                raise ObjectError(f"a quoted field of the row at byte {began} has no end")
             block = _first_lines(block, self.max_record_lines)
             lines = _Lines(block, began, text.encoding, limit, b"" if by_lines else quote)
             each = by_lines and (self.escape is not None or (bool(quote) and quote in block))
@@ -210,7 +214,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                     text.advance(len(block))
                     yield None, text.position
                     continue
-                width = 0  # it may be read twice, so this is not tried again
+                width = 0  # try this only once, because the block is then read twice
             rows: Any = _EachLine(lines.texts, self._reader) if each else self._reader(lines.texts)
             ends, position, count, known = lines.ends, began, 0, 0
             while True:
@@ -245,7 +249,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             yield None, text.position
 
     def _whole(self, lines: _Lines, width: int) -> _Block | None:
-        """Return a block's rows if each line is one of so many fields."""
+        """Return a block's rows if each line is a row of this many fields; else None."""
         try:
             rows = list(self._reader(lines.texts))
         except csv.Error:
@@ -265,7 +269,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         )
 
     def _is_too_wide(self, made_up: int, size: int) -> bool:
-        """Return whether a row is too long with the names that are made up for its fields."""
+        """Return whether a row is too long, counting the made-up names of its fields."""
         return size + _NAME_BYTES * made_up > self.max_record_bytes
 
     def _too_long(self, began: int) -> BadRecordError:
@@ -287,20 +291,20 @@ def _too_long(limit: int) -> str:
 
 
 def _first_lines(block: bytes, most: int) -> bytes:
-    """Return a block's first lines: each line takes many times its bytes in memory if it is a short one."""
+    """Return a block's first lines, because many short lines take far more memory than their bytes."""
     if len(block) <= most or block.count(b"\n") <= most:
         return block
     return b"\n".join([*block.split(b"\n", most)[:most], b""])
 
 
 def _told(error: csv.Error) -> str:
-    """Return what the csv module says, which quotes no field; of line breaks it would tell a programmer."""
+    """Return the csv module's message, which quotes no field; replace its message about line breaks."""
     text = str(error)
-    return "a carriage return stands in a line; lines end in a line feed" if "new-line" in text else text
+    return "a line has a carriage return; lines must end with a line feed" if "new-line" in text else text
 
 
 class _Lines:
-    """The lines of a block, as text, and the position behind each."""
+    """The lines of a block, as text, and the position after each."""
 
     def __init__(self, block: bytes, began: int, encoding: str, limit: int, quote: bytes) -> None:
         parts = block.split(b"\n")
@@ -309,7 +313,7 @@ class _Lines:
         if last is None:
             self.ends[-1] -= 1
         self.bad: Final[dict[int, str]] = {}
-        """What is wrong with some lines; nothing if it is not known where their rows end."""
+        """The problems of some lines, by index; empty text if the end of the line's row is not known."""
         if len(max(parts, key=len)) > limit + 1:
             for at, part in enumerate(parts):
                 if len(part) > limit + 1:
@@ -317,7 +321,7 @@ class _Lines:
         if b"\0" in block:
             for at, part in enumerate(parts):
                 if b"\0" in part:
-                    self.bad.setdefault(at, "has a NUL character; is this another encoding?")
+                    self.bad.setdefault(at, "has a NUL character; check the option encoding")
         try:
             self.texts = block.decode(encoding).split("\n")
         except UnicodeDecodeError:
@@ -328,7 +332,7 @@ class _Lines:
         self.texts = [text + "\n" for text in self.texts]
 
     def problem(self, begin: int, end: int) -> str | None:
-        """Return what is wrong with some lines; empty if it is not known where their row ends."""
+        """Return the problem of some lines or None; empty text if the end of their row is not known."""
         found = [self.bad[at] for at in range(begin, end) if at in self.bad]
         return min(found) if found else None
 
@@ -341,17 +345,17 @@ class _Lines:
 
 
 class _Block(NamedTuple):
-    """Rows that have a line each, and the position behind each."""
+    """Rows of one line each, and the position after each."""
 
     rows: list[list[str]]
     ends: list[int]
 
 
 def _extracted(names: list[str], schema: Schema | None, block: _Block, began: int) -> list[Found]:
-    """Return the records of a block that begins at a position; blank lines before it count for its first."""
+    """Return the records of a block; blank lines before the block count for its first record."""
     values: Iterable[Any]
     if schema is None:
-        values = [dict(zip(names, row)) for row in block.rows]  # noqa: B905 - they are as long
+        values = [dict(zip(names, row)) for row in block.rows]  # noqa: B905 - all have the same length
     else:
         values = [Struct.trusted(schema, row) for row in block.rows]
     return [
@@ -380,14 +384,14 @@ class _EachLine:
 
 
 class _Shape:
-    """What rows become."""
+    """Makes values of rows."""
 
     def __init__(self, names: list[str], *, schemas: bool) -> None:
         self.width: Final = len(names)
         self.names: Final = names
         self.schema: Final = _schema_of(names) if schemas else None
         self._all: Final = list(names)
-        """The names, and behind them those of more fields, as far as a row had them."""
+        """The names, followed by made-up names for as many fields as a row has had."""
         self._taken: Final = frozenset(names)
         self._schemas: Final[BoundedCache[int, Schema]] = BoundedCache(
             64,

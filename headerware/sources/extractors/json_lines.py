@@ -1,4 +1,4 @@
-"""Extract the values of JSON lines, one a line."""
+"""Extract the values of JSON lines, one per line."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headerware.sources.extractors.streams import StreamExtractor
 _decode = msgspec.json.Decoder().decode
 _LARGE_BYTES: Final = 1 << 16
 _VALUE_BYTES: Final = 64
-"""What a value takes in memory beyond its text; in a large line it counts for the limits of the queue."""
+"""How many bytes a value takes in memory besides its text; counted for the queue's limits in a large line."""
 _BEFORE_VALUES: Final = (b",", b"[", b"{")
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
-    """Yield the value of each line; blank lines are none, and a line that is not JSON is one bad record.
+    """Yield the value of each line; skip blank lines. A line that is not JSON is one bad record.
 
     Args:
         max_record_bytes: the longest line; a longer one is a bad record.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
-        max_expansion: in the same way.
-        values: ``parsed`` gives plain Python values; ``bytes`` gives the line as it is, once it is known to
-            be JSON in UTF-8, so that numbers keep all their digits.
+        max_expansion: see :class:`~headerware.sources.extractors.StreamExtractor`.
+        values: ``parsed`` yields plain Python values; ``bytes`` yields the line unchanged, after a check that
+            it is JSON in UTF-8, so that numbers keep all their digits.
     """
 
     type: ClassVar[str] = "jsonl"
@@ -37,11 +37,11 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
 
     @property
     def gives(self) -> Any:
-        """The type of the values: bytes, or any."""
+        """The type of the values: bytes, or object for any type."""
         return bytes if self.values == "bytes" else object
 
     @property
-    def content_type(self) -> str | None:  # type: ignore[override]  # the options tell
+    def content_type(self) -> str | None:  # type: ignore[override]  # depends on the options
         """The media type of values that are bytes."""
         return "application/json" if self.values == "bytes" else None
 
@@ -68,8 +68,8 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
                     run.append(self._too_long(began))
                     continue
                 position += size + 1
-                if position > last:  # noqa: PLR1730 - a call costs a tenth of a line
-                    position = last  # the last line has no end
+                if position > last:  # noqa: PLR1730 - a call of min takes a tenth of a line's time
+                    position = last  # the last line has no line break
                 try:
                     value: Any = _checked(line) if as_bytes else _decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

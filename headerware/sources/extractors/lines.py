@@ -1,8 +1,8 @@
-"""Objects of text, by lines, each of a bounded length, at a known position.
+"""Read objects of text by lines of limited length, with the position of each line.
 
-A position counts bytes of UTF-8, or of the object's own encoding if each ASCII character is one byte of it.
-Then an invalid byte spoils one line only. An object of another encoding, such as UTF-16, becomes UTF-8 on the
-way; an invalid byte there is an error of the object.
+Positions count bytes: of the object's own encoding if each ASCII character is a single byte in it, else of
+UTF-8. In the first case an invalid byte damages only one line. An object of any other encoding, such as
+UTF-16, is converted to UTF-8, and an invalid byte is an error of the object.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PIECE_BYTES: Final = 1 << 16
-"""Records are handed on by as many bytes as are read at once."""
+"""How many bytes are read at once, and so become one block of records."""
 _END: Final = 1 << 62
 _ASCII: Final = bytes(range(128))
 _UTF_8: Final = "utf-8"
-_MARKS: Final[Mapping[bytes, str]] = {  # in this order, for one begins with another
+_MARKS: Final[Mapping[bytes, str]] = {  # in this order, because one mark begins with another
     codecs.BOM_UTF8: _UTF_8,
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
@@ -40,7 +40,7 @@ _MARK_BYTES: Final = 4
 
 
 class Text:
-    """An object's text from a position on, by blocks of whole lines."""
+    """An object's text from a position on, in blocks of complete lines."""
 
     def __init__(self, opened: OpenedStream, encoding: str, start: int, *, grows: bool) -> None:
         self._opened: Final = opened
@@ -49,32 +49,33 @@ class Text:
         self._ended = False
         self.encoding: Final = encoding
         self.position: int = start
-        """The position of what :meth:`block` returns."""
+        """The position of the next block."""
         self.quoted: bool = False
-        """Whether the line that was last passed over, being too long, had a quotation mark in it."""
+        """Whether the last line that was skipped as too long had a quotation mark."""
 
     @property
     def can_be_split(self) -> bool:
-        """Whether a part can be read by itself."""
+        """Whether a part can be read independently."""
         return self._opened.seekable
 
     def length(self) -> int:
-        """Return the length in bytes; the stream then stands at its end."""
+        """Return the length in bytes, and leave the stream at its end."""
         return self._opened.stream.seek(0, io.SEEK_END)
 
     def block(
         self, limit: int, *, end: int = _END, known: int = 0, quote: bytes | None = None
     ) -> bytes | None:
-        """Return lines from the position on, with their ends; none are the end, or that of the part.
+        """Return lines from the position on, with their line breaks; no bytes at the end of the part.
 
-        They are there again until :meth:`advance` passes them. An unfinished last line is among them, unless
-        the object grows. If the next line is longer than a limit, it is passed over, and None is returned.
+        The same lines are returned again until :meth:`advance` passes them. An unfinished last line is
+        included, unless the object grows. If the next line is longer than the limit, skip it and return None.
 
         Args:
             limit: the longest line, in bytes.
-            end: where the part ends; lines that begin before it are part of it.
-            known: the length of the lines that were returned before, and are to be followed by more.
-            quote: what makes a line that is too long :attr:`quoted`.
+            end: the end of the part; lines that begin before it belong to the part.
+            known: the length of the lines that were returned before; return these lines and at least one
+                more.
+            quote: the quotation mark that makes a skipped line :attr:`quoted`.
         """
         if self.position >= end:
             return b""
@@ -96,12 +97,12 @@ class Text:
         return self._left[:cut]
 
     def advance(self, count: int) -> None:
-        """Pass some of the bytes that :meth:`block` has returned."""
+        """Move the position past some of the bytes that :meth:`block` returned."""
         self._left = self._left[count:]
         self.position += count
 
     def move_to(self, position: int) -> None:
-        """Go on from a position that a line ended at, or from one behind the current one."""
+        """Continue from a position after a line, or from any later position."""
         if self._opened.seekable:
             self._opened.stream.seek(position)
             self._left, self._ended, self.position = b"", False, position
@@ -110,8 +111,8 @@ class Text:
         self.advance(held)
         self.position += self._opened.read_past(position - self.position)
 
-    def move_behind(self, position: int) -> None:
-        """Go on from the first line that begins at a position, or behind it."""
+    def move_to_line(self, position: int) -> None:
+        """Continue from the first line that begins at a position or after it."""
         if position > self.position:
             self.move_to(position - 1)
             self._pass_line(None)
@@ -130,7 +131,7 @@ class Text:
 
 
 def open_text(extractor: StreamExtractor, given: Input, encoding: str = _UTF_8) -> Text:
-    """Return the text of an object; a byte-order mark tells its encoding."""
+    """Return the text of an object; a byte-order mark overrides the encoding."""
     head, opened = extractor.open_plain(given).peeked(_MARK_BYTES, given)
     mark = next((mark for mark in _MARKS if head.startswith(mark)), b"")
     encoding = _MARKS.get(mark, encoding)
@@ -143,10 +144,10 @@ def open_text(extractor: StreamExtractor, given: Input, encoding: str = _UTF_8) 
 
 
 def holds_ascii(encoding: str) -> bool:
-    """Return whether each ASCII character is one byte, and its own, so that a newline is found in bytes.
+    """Return whether an encoding writes ASCII characters as their own byte, so that bytes show line breaks.
 
     Raises:
-        ConfigError: there is no such encoding of text.
+        ConfigError: the encoding is unknown.
     """
     try:
         name = codecs.lookup(encoding).name
@@ -154,12 +155,12 @@ def holds_ascii(encoding: str) -> bool:
     except UnicodeError:
         return False
     except (LookupError, ValueError) as error:
-        raise ConfigError(f"there is no encoding {encoding!r}", path="encoding") from error
-    return held and not name.startswith(("iso2022", "utf-7", "hz"))  # these shift
+        raise ConfigError(f"expected an encoding of text, found {encoding!r}", path="encoding") from error
+    return held and not name.startswith(("iso2022", "utf-7", "hz"))  # these have shift sequences
 
 
 def line_splits(text: Text, size_bytes: int) -> Iterable[Split]:
-    """Return parts of a text by position; each has the lines that begin in it."""
+    """Return parts of a text by position; a part has the lines that begin in it."""
     if not text.can_be_split:
         return
     end = text.length()
@@ -168,10 +169,10 @@ def line_splits(text: Text, size_bytes: int) -> Iterable[Split]:
 
 
 def begin(text: Text, given: Input) -> int:
-    """Move to where reading begins: behind the last record, or to the part; return where the part ends."""
+    """Move to the part or after the last stored record; return the end of the part."""
     end = _END
     if given.split is not None:
-        text.move_behind(given.split.begin)
+        text.move_to_line(given.split.begin)
         end = given.split.end
     known = given.properties.get("byte")
     if given.skip and type(known) is int and known >= text.position:
@@ -198,6 +199,6 @@ class _Converted(ReadingStream):
             try:
                 self._ready = memoryview(self._decoder.decode(piece, self._ended).encode())
             except UnicodeError as error:
-                raise ObjectError(f"its text is not {self._encoding}, or is cut off") from error
+                raise ObjectError(f"the text is not {self._encoding}, or is truncated") from error
         found, self._ready = self._ready[:most], self._ready[most:]
         return found

@@ -1,9 +1,9 @@
 """Extract the rows of Parquet, row group by row group.
 
-pyarrow reads it, by batches of some megabytes of one row group, so that memory depends on neither the file's
-size nor that of its row groups; the headers of pages are checked on the way, for pyarrow allocates what they
-state. The rows before a record are counted by the file's metadata: reading begins
-at the row group that holds it.
+pyarrow reads a row group in batches of some megabytes, so that the memory depends neither on the size of the
+file nor on the size of its row groups. The headers of pages are checked before pyarrow reads them, because
+pyarrow allocates the sizes in them. The file's metadata has the numbers of rows, so reading begins at the row
+group with the first record that is needed.
 """
 
 from __future__ import annotations
@@ -52,31 +52,32 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES: Final = 4 << 20
 _MAX_BATCH_ROWS: Final = 512
-"""More would save nothing."""
+"""More rows per batch would save no time."""
 _REPEATED_BYTES: Final = 32 << 20
-"""How much values that repeat may take in a batch, if more than one row has them."""
+"""How many bytes repeated values may take in a batch of several rows."""
 _ANY: Final = 1 << 62
 _READ_BYTES: Final = 1 << 20
 _NOT_IN_PYTHON: Final = (ValueError, OverflowError, KeyError)
-"""What comes of a time that is too far away, text that is no UTF-8, an unknown time zone."""
+"""Raised for a time out of Python's range, text that is not UTF-8, or an unknown time zone."""
 
 
 class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
     """Yield each row by the names of its columns.
 
-    An object that cannot be sought in, or is itself compressed, is copied to a temporary file first.
+    An object whose stream cannot seek, or which is itself compressed, is first copied to a temporary file.
 
     Args:
-        max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record,
-            and so is one with a value that Python does not have, such as a time behind the year 9999.
-        compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Parquet's own is not meant.
-        max_expansion: in the same way, for the row groups of a file by its metadata, and for its pages by
-            their headers.
-        columns: the columns to read, by the names of those at the top; None is all.
-        schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
+        max_record_bytes: the largest row, by the size of its texts and bytes. A larger row is a bad record,
+            and so is a row with a value that Python does not support, such as a time after the year 9999.
+        compression: the compression of the complete file, not Parquet's own; see
+            :class:`~headerware.sources.extractors.StreamExtractor`.
+        max_expansion: see :class:`~headerware.sources.extractors.StreamExtractor`; applies to row groups by
+            the file's metadata, and to pages by their headers.
+        columns: the names of the top-level columns to read; None reads all columns.
+        schemas: whether rows are Connect Structs with a schema; otherwise they are dicts.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option cannot work.
     """
 
     type: ClassVar[str] = "parquet"
@@ -85,10 +86,14 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
     schemas: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no row could be read with."""
+        """Refuse options with which no row can be read."""
         super().__post_init__()
         if self.columns is not None and not self.columns:
-            raise ConfigError("expected the name of a column at least, or none for all", path="columns")
+            raise ConfigError(
+                "expected at least one name of a column, found none; leave the option out to read all "
+                "columns",
+                path="columns",
+            )
 
     @property
     def gives(self) -> Any:
@@ -113,7 +118,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
                 plain += facts.total_byte_size
                 if plain > FREE_BYTES and plain > self.max_expansion * length:
                     raise ObjectError(
-                        f"it expands to more than {self.max_expansion} times its size, the limit "
+                        f"the file expands to more than {self.max_expansion} times its size, the limit "
                         "(max_expansion)"
                     )
                 rows = rows or _Rows(self, file.schema_arrow, columns)
@@ -125,7 +130,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
     def _batches(
         self, stream: _Watched, file: ParquetFile, group: int, columns: list[str], size: int
     ) -> Iterator[RecordBatch]:
-        """Yield the rows of a row group, so few at a time that values which repeat stay small in memory."""
+        """Yield the rows of a row group, in batches so small that repeated values take little memory."""
         done, repeated, again = 0, _REPEATED_BYTES // size, False
         while True:
             stream.watch(repeated, again=again)
@@ -147,7 +152,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
             if found.dictionary_bytes:
                 try:
                     longest += self._longest(stream, file, group, columns)
-                except OSError:  # pyarrow reads no dictionaries where a column has other encodings, too
+                except OSError:  # pyarrow reads no dictionary if the column has other encodings too
                     if stream.error is not None:
                         raise
                     longest += found.dictionary_bytes
@@ -155,7 +160,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
             repeated = _ANY if size == 1 else 2 * (found.dictionary_bytes + found.page_bytes)
 
     def _longest(self, stream: _Watched, file: ParquetFile, group: int, columns: list[str]) -> int:
-        """Return how many bytes a row may have, by the longest values of a row group's dictionaries."""
+        """Return how many bytes a row can have, by the longest values in a row group's dictionaries."""
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy, and an extra
 
         described = [file.schema.column(at) for at in range(len(file.schema))]
@@ -169,11 +174,12 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         return fixed + sum(map(_longest, [] if batch is None else batch.columns))
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
-        """Return runs of row groups."""
+        """Return parts of consecutive row groups."""
         stream, file = self._opened(given)
         with _Damage(stream):
-            # The facts of its columns say how large a row group is in the file; but if they are damaged,
-            # pyarrow 26.0 ends the process. So each group is taken to be compressed like the whole.
+            # The metadata of the columns has the size of a row group in the file, but pyarrow 26.0 ends the
+            # process if this metadata is damaged. So the average compression of the file is used for each
+            # group.
             all_facts = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             plain = max(1, sum(facts.total_byte_size for facts in all_facts))
             share = stream.seek(0, io.SEEK_END) / plain
@@ -206,26 +212,26 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
     def _names(self, file: ParquetFile) -> list[str]:
         names = list(file.schema_arrow.names)
         if len(set(names)) != len(names):
-            raise ObjectError("the name of a column is there twice")
+            raise ObjectError("expected different names of columns, found a name twice")
         missing = sorted(set(self.columns or ()) - set(names))
         if missing:
-            raise ObjectError(f"there is no column {missing[0]!r}; it has: {', '.join(names)}")
+            raise ObjectError(f"expected the column {missing[0]!r}, found: {', '.join(names)}")
         return self.columns or names
 
 
 class _Watched(ReadingStream):
-    """A stream that keeps its own error, for pyarrow raises OSError for damage, too."""
+    """A stream that remembers its own error, because pyarrow raises OSError for damage too."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self._stream = self.inner = stream
         self.error: BaseException | None = None
         self.pages: Pages | None = None
-        """Follows the pages that are read, once a row group is."""
+        """Checks the pages that are read, once reading of a row group has begun."""
         self._watches = False
 
     def watch(self, repeated: int, *, again: bool) -> None:
-        """Begin a row group: follow its pages, of which so many bytes may be repeated in each row."""
+        """Begin a row group; ``repeated`` is how many bytes may be repeated in each row."""
         self._watches = True
         if self.pages is not None:
             self.pages.begin(repeated, again=again)
@@ -255,7 +261,7 @@ class _Watched(ReadingStream):
 
 
 class _Damage:
-    """Turn pyarrow's errors into those of an object, and leave those of the stream."""
+    """Turn pyarrow's errors into errors of the object; raise the stream's own errors unchanged."""
 
     def __init__(self, stream: _Watched) -> None:
         self._stream = stream
@@ -270,12 +276,13 @@ class _Damage:
             raise self._stream.error
         if isinstance(error, OSError | ValueError | KeyError | NotImplementedError | MemoryError):
             raise ObjectError(
-                f"it is not Parquet, or it is cut off or damaged ({type(error).__name__})"
+                "expected a Parquet file; it is truncated, damaged or another format "
+                f"({type(error).__name__})"
             ) from error
 
 
 class _Rows:
-    """What batches become: dicts or Structs."""
+    """Makes dicts or Structs of batches."""
 
     def __init__(self, options: ParquetExtractor, schema: Any, columns: list[str]) -> None:
         self._limit: Final = options.max_record_bytes
@@ -315,7 +322,7 @@ class _Rows:
 
 
 def _longest(column: Any) -> int:
-    """Return the length of the longest value in the dictionaries of a column, however deep they are."""
+    """Return the length of the longest value in a column's dictionaries, at any depth."""
     import pyarrow as pa  # noqa: PLC0415 - heavy, and an extra
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
 
@@ -332,12 +339,12 @@ def _longest(column: Any) -> int:
 
 
 def _value(scalar: Any, convert: Any, at: int, name: str, bad: dict[int, str]) -> Any:
-    """Return one value of a column; note what is wrong with its row if Python does not have it."""
+    """Return one value of a column; if Python does not support it, add the problem of its row to ``bad``."""
     try:
         value = scalar.as_py()
         return value if convert is None else convert(value)
     except _NOT_IN_PYTHON as error:
-        bad[at] = f"the column {name!r} has a value that Python does not have ({type(error).__name__})"
+        bad[at] = f"the column {name!r} has a value that Python does not support ({type(error).__name__})"
         return None
 
 
@@ -346,15 +353,15 @@ def _cast(column: Any, stored: DataType, name: str) -> Any:
         return column.cast(stored)
     except ValueError as error:
         raise ObjectError(
-            f"the column {name!r} has times finer than a microsecond; with schemas = true they are integers"
+            f"the column {name!r} has times finer than a microsecond; set schemas = true to get integers"
         ) from error
 
 
 def _stored(kind: DataType, integers: bool) -> DataType | None:  # noqa: FBT001 - internal
-    """Return the type to cast a column to, so that no value is rounded; None if it stays as it is.
+    """Return the type to cast a column to, so that no value is rounded; None if no cast is needed.
 
-    With schemas, times finer than a millisecond become integers. Without, times finer than a microsecond
-    become those, and what would be lost is an error.
+    With schemas, times finer than a millisecond become integers. Without schemas, times finer than a
+    microsecond are cast to microseconds, and a cast that would round a value is an error.
     """
     import pyarrow as pa  # noqa: PLC0415 - heavy, and an extra
 
@@ -390,12 +397,12 @@ def _struct_schema(fields: list[Any]) -> Schema:
         try:
             builder.field(field.name, optional(schema) if field.nullable else schema)
         except SchemaBuilderError as error:
-            raise ObjectError(f"its columns have no schema in Connect: {error}") from error
+            raise ObjectError(f"the columns have no schema in Connect: {error}") from error
     return builder.build()
 
 
 def _schema_of(kind: DataType, where: str) -> Schema:
-    """Return the Connect schema of a type of Arrow; an unsigned integer gets a wider type."""
+    """Return the Connect schema of an Arrow type; an unsigned integer gets a wider type."""
     import pyarrow as pa  # noqa: PLC0415 - heavy, and an extra
 
     types = pa.types
@@ -423,7 +430,7 @@ def _schema_of(kind: DataType, where: str) -> Schema:
         if getattr(types, f"is_{is_kind}")(kind):
             return schema
     raise ObjectError(
-        f"the column {where!r} is of the type {kind}, which Connect has not; set schemas = false"
+        f"the column {where!r} has the type {kind}, which Connect does not have; set schemas = false"
     )
 
 
@@ -448,4 +455,4 @@ _SCALARS: Final[dict[str, Schema]] = {
     "date": Date.SCHEMA,
     "null": OPTIONAL_STRING_SCHEMA,
 }
-"""Connect's schemas by the names of pyarrow's checks of types."""
+"""Connect's schemas, by the names of pyarrow's type checks."""

@@ -1,11 +1,11 @@
-"""The pages of Parquet, as they are read: what they become in memory, before pyarrow makes it of them.
+"""Check the sizes of Parquet pages while they are read, before pyarrow allocates them.
 
-    a column chunk      pages, one behind another
-    a page              a header in Thrift's compact protocol, and data of the size that it states
+    a column chunk      consecutive pages
+    a page              a header in Thrift's compact protocol, and data of the size in the header
     a header's fields   1 kind, 2 size in memory, 3 size in the file, 5 / 8 of data: ... 2 / 4 encoding
 
-pyarrow takes a page's size in memory from its header, and allocates it; what the file's foot says of a row
-group does not count there. It reads each chunk from front to back, so that its headers are found on the way.
+pyarrow allocates the size in memory that a page's header states, without regard to the sizes in the file's
+footer. pyarrow reads each chunk from beginning to end, so the headers can be read on the way.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from headerware.core.errors import ObjectError
 from headerware.sources.extractors.streams import FREE_BYTES
 
 _HEADER_BYTES: Final = (1 << 12, 1 << 16, 4 << 20)
-"""How much is read, step by step, for a header that goes on behind what was read."""
+"""How many bytes are read, step by step, for a header that continues after the bytes that were read."""
 _DEPTH: Final = 16
 _DICTIONARY_PAGE: Final = 2
 _DELTA_BYTE_ARRAY: Final = 7
-"""An encoding in which a value may repeat most of the one before it."""
+"""An encoding in which a value may repeat most of the value before it."""
 _FIXED: Final = {3: 1, 7: 8}
-"""The bytes of Thrift's types that have so many."""
+"""The sizes of Thrift's types of fixed size."""
 _VARINTS: Final = frozenset({4, 5, 6})
 _BINARY, _LIST, _SET, _MAP, _STRUCT = 8, 9, 10, 11, 12
 _SIZE, _SIZE_IN_FILE = 2, 3
 _ENCODINGS: Final = ((5, 2), (8, 4))
-"""Where the encoding is: the field of a data page's header, of either version, and the one in it."""
+"""The fields of the encoding, for both versions: the field of the data page's header, and the field in it."""
 
 
 class RepeatsError(Exception):
-    """Values may repeat so often in a batch that it wants fewer rows.
+    """Values may repeat so often in a batch that the batch needs fewer rows.
 
     Args:
-        dictionary_bytes: the size of the dictionaries, which have values of any length up to that.
-        page_bytes: the size of other pages whose values may be as long.
+        dictionary_bytes: the size of the dictionaries, which is the upper limit for the length of their
+            values.
+        page_bytes: the size of other pages, which is the upper limit for the length of their values.
     """
 
     def __init__(self, dictionary_bytes: int, page_bytes: int) -> None:
@@ -45,12 +46,12 @@ class RepeatsError(Exception):
 
 
 class Pages:
-    """Follow the pages of the column chunks that are read.
+    """Check the pages of the column chunks that are read.
 
     Args:
-        stream: the file, for headers that go on behind what was read.
-        length: its length.
-        max_expansion: how many times as large it may become, beyond 64 MiB.
+        stream: the file, to read the rest of long headers.
+        length: the length of the file.
+        max_expansion: how many times the size of the file its pages may have in memory, beyond 64 MiB.
     """
 
     def __init__(self, stream: Any, length: int, max_expansion: int) -> None:
@@ -59,27 +60,27 @@ class Pages:
         self._max_expansion: Final = max_expansion
         self._plain = 0
         self._plain_before = 0
-        """What there was before the row group."""
+        """The size in memory before the row group."""
         self._headers: dict[int, tuple[int, int]] = {}
-        """Where the next header of a chunk is, and where the chunk begins, by where its next read begins."""
+        """By the position of a chunk's next read: the positions of its next header and of its beginning."""
         self._dictionaries: dict[int, int] = {}
         self._repeating: dict[int, int] = {}
-        """The largest page of each chunk in an encoding in which values may repeat, without a dictionary."""
+        """By chunk, the largest page with an encoding other than a dictionary in which values may repeat."""
         self._most_repeated = 0
 
     def begin(self, most_repeated: int, *, again: bool) -> None:
-        """Begin a row group, for the first time or again; so many bytes may be repeated in each row."""
+        """Begin a row group, for the first time or again; each row may repeat ``most_repeated`` bytes."""
         if again:
             self._plain = self._plain_before
         self._plain_before, self._most_repeated = self._plain, most_repeated
         self._headers, self._dictionaries, self._repeating = {}, {}, {}
 
     def see(self, position: int, data: bytes) -> None:
-        """Take note of what was read.
+        """Check the headers in data that was read.
 
         Raises:
-            ObjectError: a page becomes too large, or has no header.
-            RepeatsError: batches want fewer rows.
+            ObjectError: a page is too large in memory, or has no header.
+            RepeatsError: batches need fewer rows.
         """
         end = position + len(data)
         at, chunk = self._headers.pop(position, (position, position))
@@ -87,7 +88,7 @@ class Pages:
             header, size = self._header(at, data[at - position :], end)
             plain, stored = header.get(_SIZE), header.get(_SIZE_IN_FILE)
             if not (isinstance(plain, int) and isinstance(stored, int) and plain >= 0 and stored >= 0):
-                raise ObjectError(f"there is no header of a page at byte {at}")
+                raise ObjectError(f"expected the header of a page at byte {at}, found other bytes")
             self._count(chunk, header, plain, stored)
             at += size + stored
         self._headers[end] = at, chunk
@@ -97,7 +98,8 @@ class Pages:
         for given, of in ((plain, stored), (self._plain, self._length)):
             if given > FREE_BYTES and given > self._max_expansion * of:
                 raise ObjectError(
-                    f"it expands to more than {self._max_expansion} times its size, the limit (max_expansion)"
+                    f"the file expands to more than {self._max_expansion} times its size, the limit "
+                    "(max_expansion)"
                 )
         if header.get(1) == _DICTIONARY_PAGE:
             self._dictionaries[chunk] = plain
@@ -124,18 +126,18 @@ class Pages:
                 return reader.struct(0), reader.at
             except (IndexError, ValueError):
                 continue
-        raise ObjectError(f"there is no header of a page at byte {at}")
+        raise ObjectError(f"expected the header of a page at byte {at}, found other bytes")
 
 
 class _Reader:
-    """Read Thrift's compact protocol; IndexError is its end, and ValueError what is none."""
+    """Read Thrift's compact protocol; raise IndexError at the end of the data, ValueError for other bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data: Final = data
         self.at = 0
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """Return a struct's integers and structs by the numbers of their fields."""
+        """Return the integers and structs in a struct, by field number."""
         found: dict[int, Any] = {}
         number = 0
         while head := self._byte():

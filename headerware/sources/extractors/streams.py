@@ -1,14 +1,14 @@
-"""Streams of bytes as extractors read them: buffered, and decompressed with bounds.
+"""Open streams of bytes for extractors: buffered, and decompressed within limits.
 
-    gzip      1f 8b 08            members one behind another, as bgzip and log rotation write them
-    bzip2     "BZh"               streams one behind another, as pbzip2 writes them
-    xz        fd "7zXZ" 00        streams one behind another
-    zstd      28 b5 2f fd         frames one behind another; 50..5f 2a 4d 18 begins one that is skipped
-    snappy    ff 06 00 00 "sNaPpY"  the framing format, such as `.sz` files have it
+    gzip      1f 8b 08            consecutive members, as bgzip and log rotation write them
+    bzip2     "BZh"               consecutive streams, as pbzip2 writes them
+    xz        fd "7zXZ" 00        consecutive streams
+    zstd      28 b5 2f fd         consecutive frames; 50..5f 2a 4d 18 begins a frame that is skipped
+    snappy    ff 06 00 00 "sNaPpY"  the framing format of `.sz` files
 
-The standard library's file objects are not used, since they raise OSError for damage, which would be taken
-for a failure that passes; and zstandard's reader takes a frame that is cut off for the end. Here damage and
-cut-off ends are an ObjectError, and an OSError is one of the stream beneath.
+The standard library's file objects are not used, because they raise OSError for damage, which would look like
+a temporary failure; and zstandard's reader takes a truncated frame for the end. Here damage and truncation
+raise ObjectError, and OSError comes only from the underlying stream.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Compression = Literal["auto", "none", "gzip", "bzip2", "xz", "zstd", "snappy"]
 _BUFFER_BYTES: Final = 1 << 18
 _PIECE_BYTES: Final = 1 << 16
 _ZSTD_PIECE_BYTES: Final = 1 << 10
-"""Four bytes of zstd may stand for 128 KiB, and its decompressor has no bound; so this is 32 MiB at most."""
+"""zstd's decompressor has no limit, and 4 bytes may become 128 KiB: this size becomes at most 32 MiB."""
 _MEMORY_BYTES: Final = 256 << 20
-"""The most that an xz or zstd stream may ask for to be decompressed."""
+"""How much memory decompressing an xz or zstd stream may take."""
 FREE_BYTES: Final = 64 << 20
-"""How large an object may become, whatever its size."""
+"""Up to this size in memory, the expansion of an object is not limited."""
 _MAGIC: Final[Mapping[bytes, Compression]] = {
     b"\x1f\x8b\x08": "gzip",
     b"BZh": "bzip2",
@@ -47,17 +47,17 @@ _MAGIC: Final[Mapping[bytes, Compression]] = {
 _MAGIC_BYTES: Final = max(map(len, _MAGIC))
 _SNAPPY_HEAD: Final = b"\xff\x06\x00\x00sNaPpY"
 _SNAPPY_CHUNK_BYTES: Final = 76_494
-"""The longest compressed or plain chunk: 64 KiB that cannot be compressed, and a checksum."""
+"""The longest chunk: 64 KiB that cannot be compressed, and a checksum."""
 
 
 class OpenedStream(NamedTuple):
-    """A stream of an object's plain bytes, and whether it can be sought in."""
+    """A stream of an object's plain bytes, and whether the stream can seek."""
 
     stream: io.BufferedIOBase
     seekable: bool
 
     def peeked(self, count: int, given: Input) -> tuple[bytes, OpenedStream]:
-        """Return the first bytes, and the stream as if they had not been read."""
+        """Return the first bytes, and a stream that begins with them."""
         head = self.stream.read(count)
         if self.seekable:
             self.stream.seek(0)
@@ -66,7 +66,7 @@ class OpenedStream(NamedTuple):
         return head, OpenedStream(buffered(rejoined, given), seekable=False)
 
     def read_past(self, count: int) -> int:
-        """Read and forget a number of bytes; return how many there were."""
+        """Skip a number of bytes by reading; return how many bytes there were."""
         left = count
         while left > 0 and (found := len(self.stream.read(min(left, _BUFFER_BYTES)))):
             left -= found
@@ -74,34 +74,34 @@ class OpenedStream(NamedTuple):
 
 
 class StreamExtractor(Extractor, frozen=True, kw_only=True):
-    """Hold what extractors of streams have in common; a subclass reads what :meth:`open_plain` returns.
+    """The base of extractors of streams; a subclass reads the stream that :meth:`open_plain` returns.
 
     Args:
         max_record_bytes: see :class:`~headerware.sources.Extractor`.
-        compression: ``auto`` tells gzip, bzip2, xz, zstd and snappy (its framing format) by the first bytes;
-            ``none`` takes the bytes as they are.
-        max_expansion: how many times as large as its compressed bytes an object may become, beyond 64 MiB.
+        compression: ``auto`` recognizes gzip, bzip2, xz, zstd and snappy (framing format) by the first bytes;
+            ``none`` decompresses nothing.
+        max_expansion: how many times the size of its compressed bytes an object may have, beyond 64 MiB.
 
     Raises:
-        ConfigError: a limit below 1.
+        ConfigError: a limit is less than 1.
     """
 
     compression: Compression = "auto"
     max_expansion: int = 250
 
     def __post_init__(self) -> None:
-        """Refuse limits that nothing could keep."""
+        """Refuse limits less than 1."""
         for option in ("max_record_bytes", "max_expansion"):
             if getattr(self, option) < 1:
                 raise ConfigError(f"expected at least 1, found {getattr(self, option)}", path=option)
 
     def open_plain(self, given: Input) -> OpenedStream:
-        """Return a fresh stream of the object's plain bytes, which is closed with the input.
+        """Return a new stream of the object's plain bytes, which is closed with the input.
 
         Raises:
             NotAStreamError: the object has no bytes to read.
-            OSError: it cannot be read now.
-            ObjectError: it cannot be read.
+            OSError: the object cannot be read now.
+            ObjectError: the object cannot be read.
         """
         stream = buffered(given.open_stream(), given)
         opened = OpenedStream(stream, stream.seekable())
@@ -116,7 +116,7 @@ class StreamExtractor(Extractor, frozen=True, kw_only=True):
 
 
 def buffered(stream: BinaryIO, given: Input) -> io.BufferedIOBase:
-    """Return a stream that reads ahead, and that is closed with the input."""
+    """Return a buffered stream, which is closed with the input."""
     if isinstance(stream, io.BufferedIOBase):
         return stream
     raw = stream if isinstance(stream, io.RawIOBase) else _Raw(stream)
@@ -126,25 +126,25 @@ def buffered(stream: BinaryIO, given: Input) -> io.BufferedIOBase:
 
 
 class ReadingStream(io.RawIOBase):
-    """A stream of which a subclass gives the next bytes, and which cannot seek."""
+    """A stream that cannot seek; a subclass returns the next bytes from :meth:`give`."""
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, or a part of it; 0 is the end."""
+        """Fill the buffer or a part of it, and return the number of bytes; 0 at the end."""
         found = self.give(len(buffer))
         buffer[: len(found)] = found
         return len(found)
 
     def give(self, most: int) -> bytes | memoryview:
-        """Return the next bytes, ``most`` at most; none are the end."""
+        """Return the next bytes, at most ``most``; no bytes at the end."""
         raise NotImplementedError
 
 
 class _Raw(ReadingStream):
-    """A stream that only has read, seek and tell, as some clients' are."""
+    """A stream that has only read, seek and tell, such as those of some client libraries."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _Raw(ReadingStream):
 
 
 class _Rejoined(ReadingStream):
-    """The first bytes of a stream, which were read already, and the rest of it."""
+    """A stream of bytes that were read already, followed by the rest."""
 
     def __init__(self, head: bytes, rest: io.BufferedIOBase) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class _Rejoined(ReadingStream):
 
 
 class Decoder(Protocol):
-    """One member of a compressed stream, as bz2 and lzma have it."""
+    """The decoder of one member of a compressed stream, with the interface of bz2 and lzma."""
 
     @property
     def eof(self) -> bool: ...
@@ -214,7 +214,7 @@ class _Inflated:
 
 
 class _Zstd:
-    """A frame of zstd, fed in small pieces, for its decompressor gives all that these stand for at once."""
+    """A frame of zstd, decoded in small pieces: the decompressor returns a piece's complete output."""
 
     def __init__(self) -> None:
         self._inner = zstandard.ZstdDecompressor(max_window_size=_MEMORY_BYTES).decompressobj()
@@ -244,7 +244,7 @@ class _Zstd:
 
 
 class _Snappy:
-    """The chunks of snappy's framing format; cramjam decompresses each one, and checks its checksum."""
+    """The chunks of snappy's framing format; cramjam decompresses each chunk and checks its checksum."""
 
     def __init__(self) -> None:
         self._snappy = _cramjam().snappy
@@ -269,20 +269,20 @@ class _Snappy:
         return found
 
     def _chunk_bytes(self) -> int:
-        """Return the length of the first chunk with its head, which may not be there yet."""
+        """Return the length of the first chunk; 4 if its head has not been read yet."""
         return 4 + int.from_bytes(self._held[1:4], "little") if len(self._held) >= 4 else 4
 
     def _plain(self, chunk: bytes) -> bytes:
         kind = chunk[0]
         if kind == 0xFF and chunk != _SNAPPY_HEAD:
-            raise ValueError("the stream identifier is another one")
+            raise ValueError("expected snappy's stream identifier")
         if kind in {0x00, 0x01}:
             if len(chunk) > 4 + _SNAPPY_CHUNK_BYTES:
                 raise ValueError("a chunk is too long")
             return bytes(self._snappy.decompress(_SNAPPY_HEAD + chunk))
         if 0x02 <= kind <= 0x7F:
             raise ValueError("a chunk of an unknown kind")
-        return b""  # padding, and what may be skipped
+        return b""  # padding and skippable chunks
 
 
 def _cramjam() -> Any:
@@ -301,23 +301,19 @@ DECODERS: Final[Mapping[str, Callable[[], Decoder]]] = {
     "zstd": _Zstd,
     "snappy": _Snappy,
 }
-"""What begins a member, by the word for its codec."""
+"""Functions that make a decoder for one member, by codec."""
 _PADDED: Final = frozenset({"gzip", "xz"})
-"""Zeros may stand behind the members of these."""
+"""Codecs whose members may be followed by zeros."""
 
 
 def decompressed(decoder: Decoder, data: bytes, most: int, codec: str) -> bytes | memoryview:
-    """Decompress a piece.
-
-    Raises:
-        ObjectError: it is damaged.
-    """
+    """Return the decompressed bytes of a piece; raise ObjectError if the piece is damaged."""
     try:
         return decoder.decompress(data, most)
     except MissingPartError:
         raise
-    except Exception as error:  # each library has an error of its own; none of them has read the stream
-        raise ObjectError(f"its {codec} data is damaged, or too large to be decompressed") from error
+    except Exception as error:  # each library has its own error; none of them reads the stream
+        raise ObjectError(f"the {codec} data is damaged, or too large to be decompressed") from error
 
 
 class _Decompressed(ReadingStream):
@@ -342,7 +338,7 @@ class _Decompressed(ReadingStream):
                 decoder = self._decoder = DECODERS[self._codec]()
             data, self._waiting = self._waiting, b""
             if not data and decoder.needs_input and not (data := self._more()):
-                raise ObjectError(f"its {self._codec} data is cut off behind byte {self._read}")
+                raise ObjectError(f"the {self._codec} data is truncated after byte {self._read}")
             found = decompressed(decoder, data, most, self._codec)
             if decoder.eof:
                 self._waiting, self._decoder = decoder.unused_data, None
@@ -370,6 +366,6 @@ class _Decompressed(ReadingStream):
         self._given += given
         if self._given > FREE_BYTES and self._given > self._max_expansion * self._read:
             raise ObjectError(
-                f"its {self._codec} data expands to more than {self._max_expansion} times its size, the "
+                f"the {self._codec} data expands to more than {self._max_expansion} times its size, the "
                 "limit (max_expansion)"
             )

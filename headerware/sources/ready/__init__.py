@@ -1,4 +1,4 @@
-"""Sources that are ready to use; each is loaded when it is first used."""
+"""Sources that are ready to use; each is imported when it is first used."""
 
 from headerware.core.lazy import lazy
 

@@ -1,4 +1,4 @@
-"""The files of a folder and its folders, in the order of their paths."""
+"""A source of the files below a folder, in the order of their paths."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from headerware.sources.source import (
 
 _FINGERPRINT_BYTES: Final = 1 << 10
 _PAGE: Final = 100_000
-"""How many names of a folder are held at once; one with more is read several times."""
+"""How many names of a folder are held at once; a folder with more is listed several times."""
 
 
 class Files(Source[str], frozen=True, kw_only=True):
     """List files by their paths below a folder, with ``/`` between names; links are not followed.
 
-    A file that is written in place is read while it is written. Write it elsewhere and rename it, or use
-    ``grows``. A name that is not UTF-8 is an error of its file.
+    A file that is written in place may be read before it is complete. Write the file elsewhere and rename it,
+    or use ``grows``. A name that is not UTF-8 is an error of its file.
 
     Args:
         folder: the folder.
-        include: patterns of paths, such as ``*.csv`` or ``orders/*``; ``*`` stands for slashes, too.
-        exclude: patterns of paths that are left out; those of hidden files and folders, at first.
-        grows: whether lines are added at the end of files while they are read, as to logs. Then what is
-            added is read, too, and an unfinished last record is left until it is whole. A file is known by
-            its beginning and by the end of what was there, so that one that was renamed or copied goes on
-            where it was, and one that was cut and written anew starts again.
+        include: patterns of paths, such as ``*.csv`` or ``orders/*``; ``*`` also matches slashes.
+        exclude: patterns of paths to leave out; by default hidden files and folders.
+        grows: whether lines are appended to files while they are read, as to logs. Appended lines are then
+            read too, and an unfinished last record is left until it is complete. A file is recognized by its
+            beginning and by the end of the part that was read, so that a renamed or copied file continues
+            where it was, and a file that was truncated and rewritten starts again.
     """
 
     type: ClassVar[str] = "files"
@@ -54,7 +54,7 @@ class Files(Source[str], frozen=True, kw_only=True):
     grows: bool = False
 
     def open(self, context: SourceContext) -> OpenSource[str]:  # noqa: ARG002 - each task lists all
-        """Return what lists the files; raise ConfigError if the folder cannot be looked into."""
+        """Return the source itself; raise ConfigError if the folder cannot be listed."""
         try:
             os.scandir(self.folder).close()
         except OSError as error:
@@ -62,11 +62,11 @@ class Files(Source[str], frozen=True, kw_only=True):
         return self
 
     def items(self, start: str | None) -> Iterator[NativeItem]:
-        """Yield the files from a path on; not more than the names of some folders are held."""
+        """Yield the files from a path on; only the names of some folders are held in memory."""
         return self._below("", start or "")
 
     def _below(self, prefix: str, start: str) -> Iterator[NativeItem]:
-        """Yield the files of one folder, whose path ends in ``/`` unless it is that of the source."""
+        """Yield the files of one folder; ``prefix`` ends in ``/``, or is empty for the source's folder."""
         for name in self._names(prefix, start):
             path = prefix + name
             if name.endswith("/"):
@@ -75,7 +75,7 @@ class Files(Source[str], frozen=True, kw_only=True):
                 yield item
 
     def _names(self, prefix: str, start: str) -> Iterator[str]:
-        """Yield names in order; that of a folder ends in ``/``, which is how paths below it compare."""
+        """Yield names in order; a folder's name ends in ``/``, so that it sorts like the paths below it."""
         last = ""
         while page := nsmallest(_PAGE, self._scanned(prefix, start, last)):
             yield from page
@@ -84,12 +84,12 @@ class Files(Source[str], frozen=True, kw_only=True):
             last = page[-1]
 
     def _scanned(self, prefix: str, start: str, last: str) -> Iterator[str]:
-        folder = os.path.join(self.folder, prefix)  # noqa: PTH118 - quicker with many files
+        folder = os.path.join(self.folder, prefix)  # noqa: PTH118 - faster with many files
         try:
             entries = os.scandir(folder)
         except OSError as error:
             if prefix and isinstance(error, FileNotFoundError):
-                return  # it has gone since it was listed
+                return  # the folder was deleted after it was listed
             raise SourceUnavailableError(f"folder {folder!r}: {error.strerror}") from error
         with entries:
             for entry in entries:
@@ -112,15 +112,15 @@ class Files(Source[str], frozen=True, kw_only=True):
         try:
             return GrowingFile(self.folder, path) if self.grows else File(self.folder, path)
         except FileNotFoundError:
-            return None  # it has gone since it was listed
+            return None  # the file was deleted after it was listed
 
 
 class File(NativeItem):
     """A file, as it was when it was listed."""
 
     def __init__(self, folder: str, path: str) -> None:
-        self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - quicker with many files
-        found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - in the same way
+        self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - faster with many files
+        found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - as above
         version = f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
         super().__init__(_context(path, found, version), found.st_size)
 
@@ -129,18 +129,19 @@ class File(NativeItem):
         return open(self._path, "rb")  # noqa: PTH123 - the framework closes it
 
     def extends(self, version: str) -> bool:
-        """Return whether nothing but the inode is another one."""
+        """Return whether only the inode differs."""
         return version.partition(":")[2] == (self.context.version or "").partition(":")[2]
 
 
 class GrowingFile(NativeItem):
-    """A file at whose end more is written, as far as it went when it was listed.
+    """A file that grows at its end, with the size that it had when it was listed.
 
         version = length ":" first "." size ":" last
 
-    The length is that of the beginning, a kilobyte, or all of it if the file is shorter. There are hashes of
-    the beginning, and of as much before the file's size. A file that cannot be read has no version, and its
-    error is raised when it is opened, so that it is one of this file and not of the whole listing.
+    ``length`` is the length of the beginning: a kilobyte, or the size of a shorter file. ``first`` is the
+    hash of the beginning, ``last`` the hash of the last kilobyte before ``size``. A file that cannot be read
+    has no version, and its error is raised when it is opened, so that the error concerns only this file and
+    not the listing.
     """
 
     def __init__(self, folder: str, path: str) -> None:
@@ -148,7 +149,7 @@ class GrowingFile(NativeItem):
         self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - as above
         self._beginning = b""
         self._refusal: tuple[int | None, str | None] | None = None
-        """The code and the text of the error of a file that cannot be read."""
+        """The code and the text of the error if the file cannot be read."""
         found, version = os.stat(self._path, follow_symlinks=False), None  # noqa: PTH116 - as above
         try:
             with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
@@ -164,24 +165,24 @@ class GrowingFile(NativeItem):
         super().__init__(_context(path, found, version, grows=True), size)
 
     def open_stream(self) -> BinaryIO:
-        """Open the file; raise ObjectMovedError if it is not the one that was listed."""
+        """Open the file; raise ObjectMovedError if it is not the file that was listed."""
         if self._refusal is not None:
             raise OSError(*self._refusal, self._path)
         try:
             file = open(self._path, "rb")  # noqa: PTH123, SIM115 - as above
         except FileNotFoundError as error:
-            raise ObjectMovedError("it has been moved since it was listed") from error
+            raise ObjectMovedError("the file was moved after it was listed") from error
         first = f"{len(self._beginning)}:{_hash(file.read(len(self._beginning)))}"
         if self.context.version != f"{first}.{self.length}:{_last_hash(file, self.length)}":
             file.close()
-            raise ObjectMovedError("it is another file since it was listed")
+            raise ObjectMovedError("another file has this path since it was listed")
         file.seek(0)
         return file
 
     def extends(self, version: str) -> bool:
-        """Return whether this is the same file with more at its end, by its beginning and the former end."""
+        """Return whether this is the same file, perhaps longer, by its beginning and its former end."""
         if self._refusal is not None:
-            return True  # nobody knows, so its place is kept
+            return True  # not known, so the offset is kept
         beginning, _, rest = version.partition(".")
         text, _, last = rest.partition(":")
         if not text.isdecimal() or (size := int(text)) > self.length:
@@ -195,10 +196,10 @@ class GrowingFile(NativeItem):
             return False
 
     def continues(self, key: Any, version: str) -> bool:
-        """Return whether this is the file that another path had, renamed or copied.
+        """Return whether this is the file of another path, renamed or copied.
 
-        Short files are often alike, so one of less than a kilobyte is another file as long as the other path
-        has what it had.
+        Short files are often equal, so a file of less than a kilobyte counts as another file while the other
+        path still has its file.
         """
         length = version.partition(":")[0]
         if self._refusal is not None or length == "0" or not self.extends(version):
@@ -206,7 +207,7 @@ class GrowingFile(NativeItem):
         return length == str(_FINGERPRINT_BYTES) or not self._is_still_there(key, version)
 
     def beginnings(self, lengths: Iterable[str]) -> Iterable[str]:
-        """Return the beginnings of the file as versions have them, of these lengths."""
+        """Return the beginnings of the file with these lengths, in the form of versions."""
         most = len(self._beginning)
         return [f"{each}:{_hash(self._beginning[: int(each)])}" for each in lengths if _is_length(each, most)]
 

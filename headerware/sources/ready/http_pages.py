@@ -1,4 +1,4 @@
-"""The pages of an interface over HTTP that gives JSON."""
+"""A source of the pages of an HTTP interface that returns JSON."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ except ImportError as _missing:
 
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _ENCODINGS: Final = frozenset({"", "identity", "gzip"})
-"""What httpx decompresses a piece of at a time; a piece of zstd, or of gzip in gzip, becomes gigabytes."""
+"""The encodings that httpx decompresses within limits; zstd or nested gzip could become gigabytes."""
 _asking: Final = ContextVar("_asking", default=False)
-getLogger("httpx").addFilter(lambda _: not _asking.get())  # it logs whole addresses, with their secrets
+getLogger("httpx").addFilter(lambda _: not _asking.get())  # httpx logs complete addresses, with their secrets
 
 
 class HttpPages(Source[int], frozen=True, kw_only=True):
-    """List pages by their numbers, up to the first without records; a page is read as JSON lines.
+    """List pages by their numbers, up to the first page without records; read a page as JSON lines.
 
-    Name ``jsonl`` as the extractor. Pages are expected to be filled in order: the last one may become longer,
-    and those before it stay. Two that are the same are an error, for a server that does not know the number
-    gives one page for ever. Redirects are not followed, so that no other host gets the headers. A server that
-    says ``Retry-After`` is asked again then.
+    Name ``jsonl`` as the extractor. The server must fill pages in order: only the last page may become
+    longer. Two equal pages in succession are an error, because a server that ignores the number would return
+    the same page forever. Redirects are not followed, so that no other host gets the headers. After an answer
+    with ``Retry-After``, the server is asked again at that time.
 
     Args:
         url: the address of the pages.
-        page: the name of the parameter with the number.
+        page: the name of the parameter for the page number.
         first: the number of the first page, or its offset.
-        step: how much the number rises from page to page: 1, or the count of records for an offset.
+        step: the difference between the numbers of two pages: 1, or the number of records if it is an offset.
         parameters: other parameters, such as ``{"per_page": "100"}``.
-        headers: headers of the request; a token belongs in the environment: ``Bearer ${env:TOKEN}``.
+        headers: headers of the request; keep a token in the environment: ``Bearer ${env:TOKEN}``.
         records: the names that lead to the list of records, such as ``data.items``; empty if the page is the
             list.
-        timeout_s: how long an answer may take to begin or to go on, in seconds.
+        timeout_s: how long to wait for the next bytes of an answer, in seconds.
         max_page_bytes: the longest page.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option cannot work.
     """
 
     type: ClassVar[str] = "http"
     keys: ClassVar[IntegerKeys] = IntegerKeys()
-    # A listing begins at the last page, which may have become longer; nothing appears before it.
+    # A listing begins at the last page, which may have become longer; earlier pages do not change.
     fixed: ClassVar[dict[str, Any]] = {"ring_buffer": 1, "rescan_interval_s": 0.0}
 
     url: str
@@ -70,7 +70,7 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
     max_page_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:
-        """Refuse what no page could be asked for with."""
+        """Refuse options with which no page can be requested."""
         try:
             address = httpx.URL(self.url)
         except httpx.InvalidURL:
@@ -79,22 +79,25 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
             raise ConfigError("expected an address that begins with https:// or http://", path="url")
         for name, value in self.headers.items():
             if not (name.isascii() and value.isascii() and (name + value).isprintable()):
-                raise ConfigError("expected printable ASCII; is there a line break?", path=f"headers.{name}")
+                raise ConfigError(
+                    "expected printable ASCII, found other characters, such as a line break",
+                    path=f"headers.{name}",
+                )
         for option in ("step", "timeout_s", "max_page_bytes"):
             if getattr(self, option) <= 0:
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)
 
     def open(self, context: SourceContext) -> OpenSource[int]:  # noqa: ARG002 - each task lists all
-        """Return a client; nothing is sent yet."""
+        """Return a client, without sending a request yet."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", **self.headers}
-        # A proxy of the environment would see what travels in the clear, such as a token in a header.
+        # Without TLS, a proxy from the environment would see the headers, such as a token.
         trusts = httpx.URL(self.url).scheme == "https"
         client = httpx.Client(headers=headers, timeout=self.timeout_s, trust_env=trusts)
         return _Pages(self, client)
 
 
 class _Pages:
-    """A client that is open."""
+    """An open client."""
 
     def __init__(self, options: HttpPages, client: httpx.Client) -> None:
         self._options: Final = options
@@ -108,7 +111,8 @@ class _Pages:
             page = Page(number, lines)
             if page.context.version == before:
                 raise SourceError(
-                    f"page {number} is the page before it; does the server know {options.page!r}?"
+                    f"page {number} is equal to the page before it; check that the server knows the "
+                    f"parameter {options.page!r}"
                 )
             yield page
             before = page.context.version
@@ -118,7 +122,7 @@ class _Pages:
         self._client.close()
 
     def _lines(self, number: int) -> list[bytes]:
-        """Return the records of a page as lines of JSON; none if there is no such page."""
+        """Return the records of a page as lines of JSON; no lines if the page does not exist."""
         found = self._body(number)
         if found is None:
             return []
@@ -146,11 +150,11 @@ class _Pages:
                     return None
                 if status in _PASSING:
                     after_s = _seconds(response.headers.get("retry-after", ""))
-                    raise SourceUnavailableError(f"page {number} has status {status}", after_s=after_s)
+                    raise SourceUnavailableError(f"page {number}: found status {status}", after_s=after_s)
                 if status != 200:
-                    raise SourceError(f"expected page {number}, found status {status}")
+                    raise SourceError(f"page {number}: expected status 200, found {status}")
                 if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
-                    raise SourceError(f"expected page {number} in gzip, or as it is; found another encoding")
+                    raise SourceError(f"page {number}: expected gzip or no encoding, found another encoding")
                 for piece in response.iter_bytes():
                     body += piece
                     if len(body) > options.max_page_bytes:
@@ -158,16 +162,20 @@ class _Pages:
                             f"page {number} has more than {options.max_page_bytes} bytes (max_page_bytes)"
                         )
         except httpx.TransportError as error:
-            raise SourceUnavailableError(f"page {number} cannot be had now: {type(error).__name__}") from None
+            raise SourceUnavailableError(
+                f"page {number} cannot be read now: {type(error).__name__}"
+            ) from None
         except httpx.DecodingError:
-            raise SourceError(f"page {number} is not the gzip that it says it is") from None
+            raise SourceError(
+                f"page {number}: expected gzip, as its header says, found other bytes"
+            ) from None
         finally:
             _asking.reset(asking)
         return bytes(body)
 
 
 class Page(NativeItem):
-    """A page as it was when it was listed, for its contents are its version."""
+    """A page with its contents when it was listed; the version is a digest of the contents."""
 
     def __init__(self, number: int, lines: list[bytes]) -> None:
         self._lines: Final = lines
@@ -181,13 +189,13 @@ class Page(NativeItem):
         return io.BytesIO(b"".join(line + b"\n" for line in self._lines))
 
     def extends(self, version: str) -> bool:
-        """Return whether the records that were there still begin the page."""
+        """Return whether the page still begins with the records of an earlier version."""
         count, _, digest = version.partition(":")
         return count.isdecimal() and _digest(self._lines[: int(count)]) == digest
 
 
 def _seconds(text: str) -> float:
-    """Return how long a Retry-After says to wait: a number of seconds, or a date; 0 if it says nothing."""
+    """Return how many seconds to wait, from a Retry-After in seconds or as a date; 0 if it is neither."""
     if text.isdecimal():
         return float(text)
     try:

@@ -1,7 +1,8 @@
-"""The objects of a bucket: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure.
+"""A source of the objects of a bucket: Amazon S3 and compatible stores, Google Cloud Storage, Azure.
 
-obstore lists and reads them. It lists a page at a time, from a name on, at some 3 us an object. boto3 and
-s3fs take 70, and s3fs holds a whole listing (docs/decisions/0017-sources-read-buckets-by-obstore.md).
+obstore lists and reads the objects. It lists page by page, from a name on, in about 3 us per object. boto3
+and s3fs take about 70 us, and s3fs holds a complete listing
+(docs/decisions/0017-sources-read-buckets-by-obstore.md).
 """
 
 from __future__ import annotations
@@ -43,24 +44,24 @@ _SCHEMES: Final = ("s3", "gs", "az", "abfs", "abfss")
 _ERRORS: Final = (exceptions.BaseError, ValueError, TypeError)
 _SECRET: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Failed to parse \")[^\"]+")
 _used_by: list[int] = []
-"""The process that has first used obstore, whose threads a forked one does not have."""
+"""The id of the process that first used obstore; a forked process does not have its threads."""
 
 
 class ObjectStorage(Source[str], frozen=True, kw_only=True):
     """List the objects of a bucket below a prefix, by their names without the prefix.
 
-    An object without bytes is not listed; among these are the markers of folders. A name that obstore has not
-    stops the listing: one with an empty part, as in ``a//b``, with ``.`` or ``..`` for a part, or a control
-    character. A process that is forked from one that has used obstore is refused; spawn it.
+    Objects without bytes are not listed, such as the markers of folders. A name that obstore does not support
+    stops the listing: a name with an empty part, as in ``a//b``, with a part ``.`` or ``..``, or with a
+    control character. A process that was forked from a process that used obstore is refused; use spawn.
 
     Args:
         url: the bucket and the prefix, such as ``s3://bucket/orders/2026``.
-        options: obstore's own, such as ``region`` and ``endpoint``; others come from the environment.
-        include: patterns of names, such as ``*.parquet``; ``*`` stands for slashes, too.
-        allow_http: whether an endpoint may be without TLS.
+        options: options of obstore, such as ``region`` and ``endpoint``; others come from the environment.
+        include: patterns of names, such as ``*.parquet``; ``*`` also matches slashes.
+        allow_http: whether to permit an endpoint without TLS.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option cannot work.
     """
 
     type: ClassVar[str] = "objects"
@@ -73,12 +74,15 @@ class ObjectStorage(Source[str], frozen=True, kw_only=True):
     allow_http: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an address of another kind."""
+        """Refuse an address with an unknown scheme."""
         if self.url.partition("://")[0] not in _SCHEMES:
-            raise ConfigError(f"expected one of {', '.join(_SCHEMES)}, or the source 'files'", path="url")
+            raise ConfigError(
+                f"expected an address with {', '.join(_SCHEMES)}; for folders use the source 'files'",
+                path="url",
+            )
 
     def open(self, context: SourceContext) -> OpenSource[str]:  # noqa: ARG002 - each task lists all
-        """Return the store; nothing is sent yet."""
+        """Return the store, without sending a request yet."""
         with _errors("options: the store", ConfigError, ConfigError):
             store = from_url(
                 self.url,
@@ -90,7 +94,7 @@ class ObjectStorage(Source[str], frozen=True, kw_only=True):
 
 
 class _Bucket:
-    """A store that is open."""
+    """An open store."""
 
     def __init__(self, store: Any, include: list[str]) -> None:
         self._store = store
@@ -110,7 +114,7 @@ class _Bucket:
 
 
 class StoredObject(NativeItem):
-    """An object, as it was when it was listed; it holds the store's options, but no connection."""
+    """An object with its version when it was listed; it has the store's options, but no connection."""
 
     def __init__(self, store: Any, found: Any) -> None:
         self._store: Final = store
@@ -121,15 +125,15 @@ class StoredObject(NativeItem):
         super().__init__(context, found["size"])
 
     def open_stream(self) -> BinaryIO:
-        """Return a stream; the object is asked for when it is first read."""
+        """Return a stream, which requests the object when it is first read."""
         _require_own_process()
         return cast("BinaryIO", _ObjectStream(self._store, self.context.key, self.length, self._e_tag))
 
 
 class _ObjectStream(ReadingStream):
-    """The bytes of one version of an object, by requests for a part each.
+    """The bytes of one version of an object, read with a request for each part.
 
-    No connection waits while a reader is busy. The parts become longer as reading goes on.
+    No connection stays open between reads. The parts become longer while the object is read in sequence.
     """
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str | None) -> None:
@@ -179,21 +183,23 @@ class _ObjectStream(ReadingStream):
 
 @contextmanager
 def _errors(what: str, refusal: type[Exception], passing: Any = SourceUnavailableError) -> Iterator[None]:
-    """Turn obstore's errors into what is tried again, and what is not; the first line names no contents."""
+    """Turn obstore's errors into errors that are tried again, or not; their first line has no contents."""
     try:
         yield
     except exceptions.PreconditionError:
-        raise refusal(f"{what} has changed since it was listed") from None
+        raise refusal(f"{what} has changed after it was listed") from None
     except BaseException as error:
-        # Some options make obstore panic, by an exception of pyo3's that no module exports.
+        # Some options make obstore panic, with an exception of pyo3 that no module exports.
         if not isinstance(error, _ERRORS) and type(error).__name__ != "PanicException":
             raise
         told = _SECRET.sub("...", str(error).partition("\n")[0])
         passes = isinstance(error, exceptions.GenericError)
-        raise (passing if passes else refusal)(f"{what} cannot be had: {told}") from None
+        raise (passing if passes else refusal)(f"{what} cannot be read: {told}") from None
 
 
 def _require_own_process() -> None:
     if os.getpid() not in (_used_by or [os.getpid()]):
-        raise SourceError("forked from a process that uses obstore, whose threads this one has not; spawn it")
+        raise SourceError(
+            "this process was forked from one that uses obstore, and lacks its threads; use spawn"
+        )
     _used_by[:] = [os.getpid()]

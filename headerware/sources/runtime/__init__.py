@@ -1,4 +1,4 @@
-"""The plain runtime: a process that reads a source and produces to Kafka. Only this knows Kafka."""
+"""The plain runtime: it reads a source and produces to Kafka. Only this package of sources uses Kafka."""
 
 from headerware.sources.runtime.config import RunConfig
 from headerware.sources.runtime.group import RunnerGroup

@@ -11,11 +11,12 @@
     [offsets]
     type = "topic"
 
-    [kafka]                                     # a producer's settings, with its chain
+    [kafka]                                     # the settings of the producers and their chain
     "bootstrap.servers" = "localhost:9092"
     "headerware.config" = "chain.toml"
 
-Beside ``[kafka]``, ``[offsets]`` and the two options of delivery, all of it is the engine's.
+``[kafka]``, ``[offsets]``, ``delivery`` and the two ``commit_`` options belong to the runtime; all other
+options belong to the engine.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 
 
 class RunConfig(SourceConfig, frozen=True, kw_only=True):
-    """Say what is read, and how it goes to Kafka.
+    """Hold the options of a source and of its delivery to Kafka.
 
-    These options come beside those of :class:`SourceConfig`.
+    These options come in addition to the options of :class:`SourceConfig`.
 
     Args:
-        kafka: the settings of the producers, with a chain's own and a connector's lines of transforms and
-            converters.
+        kafka: the settings of the producers, together with the settings of a chain, and with a connector's
+            properties for transforms and converters.
         offsets: the store of offsets: ``topic``, ``sqlite``, or a table of ``type`` and its options.
         delivery: ``exactly_once`` puts records and offsets into one transaction, and needs offsets in a
-            topic of the same cluster; ``at_least_once`` stores offsets behind the records, so that a process
-            that is killed sends some of them again.
+            topic of the same cluster; ``at_least_once`` stores offsets after the records, so a process that
+            is killed sends some records again.
         commit_interval_s: how often offsets are stored, in seconds; with ``exactly_once``, how long a
-            transaction is open, and its records unseen.
-        commit_records: after how many records this is done earlier.
+            transaction is open and its records are invisible to consumers.
+        commit_records: after how many records offsets are stored before the interval ends.
     """
 
     kafka: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -65,19 +66,19 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a TOML file, with the ``kafka.toml`` beside it, if any; paths in it are relative to it.
+        """Read a TOML file, and ``kafka.toml`` in the same folder, if any; paths are relative to the folder.
 
         Raises:
-            ConfigError: the file cannot be read, or an option in it cannot work.
+            ConfigError: a file cannot be read, or an option is invalid.
         """
         return cls.from_table(read_source_file(path), folder=str(Path(path).parent))
 
     @classmethod
     def load_all(cls, path: str | os.PathLike[str]) -> list[Self]:
-        """Read the file of a source, or each ``*.toml`` of a folder but the ``kafka.toml`` that they share.
+        """Read the file of a source, or each ``*.toml`` of a folder except ``kafka.toml``, which they share.
 
         Raises:
-            ConfigError: one of them cannot be read or cannot work, or two have the same name.
+            ConfigError: a file cannot be read, an option is invalid, or two sources have the same name.
         """
         files = source_files(path)
         made: dict[str, tuple[Path, Self]] = {}
@@ -90,36 +91,36 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True):
                 raise ConfigError(f"{file}: {error}") from error
             if loaded.name in made:
                 raise ConfigError(
-                    f"{made[loaded.name][0]} has the name {loaded.name!r}, too; offsets are kept by it, so "
-                    "give each source its own",
+                    f"{made[loaded.name][0]} also has the name {loaded.name!r}; offsets are stored under the "
+                    "name, so give each source another name",
                     path=str(file),
                 )
             made[loaded.name] = file, loaded
         return [loaded for _, loaded in made.values()]
 
     def __post_init__(self) -> None:
-        """Check what the runtime needs beyond the engine."""
+        """Check the options of the runtime."""
         SourceConfig.__post_init__(self)
         force_setattr(self, "kafka", dotted(self.kafka))
         if not any(self.kafka.get(name) for name in _SERVERS):
-            raise ConfigError("give bootstrap.servers", path="kafka")
+            raise ConfigError("expected bootstrap.servers, found none", path="kafka")
         if not isinstance(self.offsets, OffsetStore):
             raise ConfigError(
                 f"expected a store of offsets, found {type(self.offsets).__name__}", path="offsets"
             )
         if self.delivery == "exactly_once" and not self.offsets.transactional:
             raise ConfigError(
-                f"offsets of type {self.offsets.type!r} are not in the transaction of the records; use those "
-                "of type 'topic', or say delivery = 'at_least_once': records may then come twice",
+                f"offsets of type {self.offsets.type!r} cannot go into the transaction of the records; use "
+                "offsets of type 'topic', or set delivery = 'at_least_once', which may send records twice",
                 path="delivery",
             )
         if "transactional.id" in self.kafka:
             raise ConfigError(
-                "a source names its transactions by its name and its tasks; take it out",
+                "a source derives its transactional ids from its name and its tasks; remove it",
                 path="kafka.transactional.id",
             )
         for option in ("commit_interval_s", "commit_records"):
-            if not getattr(self, option) > 0:  # nan is not
+            if not getattr(self, option) > 0:  # false for NaN, too
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)
         if self.delivery == "exactly_once":
             self._check_transactions()
@@ -127,24 +128,24 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True):
 
     @property
     def sharing(self) -> Sharing:
-        """How the tasks share the source."""
+        """Return how the tasks share the source."""
         return Sharing(self.tasks, self.distribution)
 
     def _check_transactions(self) -> None:
-        """Refuse transactions that the brokers would abort when their records come slowly."""
+        """Refuse transactions that the brokers would abort if records came slowly."""
         open_s = self.commit_interval_s + self.poll_wait_s
         limit_s = number(self.kafka, TRANSACTION_TIMEOUT, TRANSACTION_MS) / 2_000
         if open_s > limit_s:
             longer = "commit_interval_s" if self.commit_interval_s > self.poll_wait_s else "poll_wait_s"
             raise ConfigError(
-                f"a transaction is open for commit_interval_s and poll_wait_s, {open_s:g} s together; "
-                f"expected {limit_s:g} s at most, half of the time after which brokers abort it; lower one "
-                f"of them, or raise {TRANSACTION_TIMEOUT} of [kafka]",
+                f"a transaction is open for commit_interval_s + poll_wait_s; expected at most {limit_s:g} s, "
+                f"half of the time after which brokers abort it, found {open_s:g} s; lower one of the two "
+                f"options, or raise {TRANSACTION_TIMEOUT} of [kafka]",
                 path=longer,
             )
 
     def _check_queue(self) -> None:
-        """Refuse polls for which the client's queue has no room at once."""
+        """Refuse polls that do not fit half of the client's queue."""
         settings = ("queue.buffering.max.messages", "queue.buffering.max.kbytes")
         for option, setting, limit in zip(
             ("poll_records", "poll_bytes"), settings, queue_halves(self.kafka), strict=True
@@ -152,8 +153,8 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True):
             found = getattr(self, option)
             if found > limit:
                 raise ConfigError(
-                    f"expected {limit} at most, found {found}; half of the client's queue takes a poll, so "
-                    f"lower this, or raise {setting} of [kafka]",
+                    f"expected at most {limit}, found {found}; a poll must fit half of the client's queue, "
+                    f"so lower this, or raise {setting} of [kafka]",
                     path=option,
                 )
 

@@ -1,4 +1,4 @@
-"""Several sources in one process: each has a runner and threads of its own, and fails alone."""
+"""Several sources in one process: each has its own runner and threads, and can fail without the others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class RunnerGroup:
-    """Run sources side by side.
+    """Run several sources at the same time.
 
     Args:
-        configs: the sources; each has another name.
-        once: whether to read what is there, and end.
+        configs: the sources, each with a different name.
+        once: whether to read the objects that exist now, and end.
         fail_fast: whether a source that fails stops the others.
-        on_failure: called with the name of a source that has failed, and the error, as soon as it has.
+        on_failure: called as soon as a source fails, with its name and the error.
 
     A group runs once.
     """
@@ -36,12 +36,12 @@ class RunnerGroup:
     ) -> None:
         self.runners: Final[list[SourceRunner]] = [SourceRunner(config, once=once) for config in configs]
         self.failures: Final[dict[str, HeaderwareError]] = {}
-        """The errors of the sources that have failed, by name."""
+        """The errors of the failed sources, by name."""
         self._fail_fast: Final = fail_fast
         self._on_failure: Final = on_failure
 
     def run(self) -> None:
-        """Run until all of them have ended: by :meth:`stop`, with everything read, or with a failure each."""
+        """Run until every source has ended: after :meth:`stop`, after the last record, or by a failure."""
         ended: SimpleQueue[tuple[str, HeaderwareError | None]] = SimpleQueue()
         for runner in self.runners:
             name = runner.config.name
@@ -57,7 +57,7 @@ class RunnerGroup:
                 self.stop()
 
     def stop(self) -> None:
-        """Stop all of them, as :meth:`SourceRunner.stop` does; safe in a handler."""
+        """Stop all sources, as :meth:`SourceRunner.stop` does; a signal handler may call this."""
         for runner in self.runners:
             runner.stop()
 
@@ -68,6 +68,6 @@ def _run(runner: SourceRunner, ended: SimpleQueue[tuple[str, HeaderwareError | N
         runner.run()
     except HeaderwareError as failure:
         error = failure
-    except BaseException as failure:  # noqa: BLE001 - the others go on
+    except BaseException as failure:  # noqa: BLE001 - the other sources continue
         error = SourceError(f"source {runner.config.name!r} stopped: {described(failure)}")
     ended.put((runner.config.name, error))

@@ -1,6 +1,6 @@
 """Metrics of sources, through OpenTelemetry's metrics API (docs/sources.md).
 
-All of them are read from what the tasks count anyway, when an exporter asks. Without an SDK nobody does.
+The values are read from the tasks' statistics when an exporter asks. Without an SDK no exporter asks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
         {"": "retries"},
     ),
 }
-"""For each counter the unit, the description, and what it is read from: fields of Statistics by outcome."""
+"""By counter: the unit, the description, and the field of Statistics for each outcome."""
 _GAUGES: Final[Mapping[str, tuple[str, str, Callable[[SourceTask], float | None]]]] = {
     "headerware.source.waiting": (
         "{object}",
@@ -82,13 +82,13 @@ _GAUGES: Final[Mapping[str, tuple[str, str, Callable[[SourceTask], float | None]
 
 
 class _Instruments:
-    """The instruments of the process, and the tasks that are read when an exporter asks."""
+    """The instruments of the process, and the tasks whose statistics exporters read."""
 
     def __init__(self) -> None:
         self._lock: Final = Lock()
         self._at_work: Final[dict[SourceTask, Mapping[str, str]]] = {}
         self._ended: Final[dict[tuple[str, str], Statistics]] = {}
-        """What tasks that have ended have counted, by source and number: counters never fall."""
+        """The statistics of ended tasks, by source and number, so that counters never fall."""
         meter = get_meter("headerware.sources")
         for name, (unit, description, _) in _COUNTERS.items():
             meter.create_observable_counter(name, [partial(self._counts, name)], unit, description)
@@ -129,7 +129,7 @@ class _Instruments:
 
 @cache
 def instruments() -> _Instruments:
-    """Return the instruments of this process; they are made once."""
+    """Return the instruments of this process; the first call makes them."""
     return _Instruments()
 
 

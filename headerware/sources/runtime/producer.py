@@ -1,4 +1,4 @@
-"""The producer of a source: a producer with a chain that makes no topic by asking for it."""
+"""The producer of a source: a producer with a chain that never lets the brokers create a topic."""
 
 from __future__ import annotations
 
@@ -23,16 +23,11 @@ _log: Final = logging.getLogger("headerware.sources")
 _CALL_S: Final = 60.0
 """How long a call for metadata may take."""
 _OUTAGE_S: Final = 60.0
-"""How often an outage is told."""
+"""How often an outage is logged."""
 
 
 class SourceProducer(Producer):
-    """A producer that sends to no topic that is not there, and creates none by asking.
-
-    Args:
-        config: has the settings.
-        settings: others, which have precedence.
-    """
+    """A producer that refuses topics that do not exist; ``settings`` override the settings of ``config``."""
 
     def __init__(self, config: RunConfig, settings: dict[str, Any]) -> None:
         self._source: Final = config.name
@@ -41,7 +36,7 @@ class SourceProducer(Producer):
         super().__init__(
             {
                 "enable.idempotence": True,
-                "log_level": 0,  # its log has a line for each attempt to connect
+                "log_level": 0,  # the client would log a line for each attempt to connect
                 "error_cb": _Outages(config.name),
                 "batch.size": batch_size(config.kafka, _fixed_topics(config)),
                 **config.kafka,
@@ -52,33 +47,33 @@ class SourceProducer(Producer):
 
     @property
     def is_chained(self) -> bool:
-        """Whether a chain sees the records."""
+        """Return whether records go through a chain."""
         return self._hw_chained
 
     def require(self, topic: str) -> None:
-        """Raise NoTopicError if there is no such topic."""
+        """Raise NoTopicError if the topic does not exist."""
         if topic in self._known:
             return
         try:
             found = self.list_topics(topic, timeout=_CALL_S).topics[topic].error
         except KafkaException as error:
             raise NoTopicError(
-                f"the brokers do not say whether there is a topic {topic!r}: {error_text(error)}"
+                f"the brokers do not answer whether topic {topic!r} exists: {error_text(error)}"
             ) from error
         if found is not None:
             missing = kind_of(found) is Kind.UNKNOWN_TOPIC
-            problem = "there is no such topic; create it" if missing else found.str()
+            problem = "the topic does not exist; create it" if missing else found.str()
             raise NoTopicError(f"source {self._source!r} sends to topic {topic!r}: {problem}")
         self._known.add(topic)
 
     def require_fixed(self, config: RunConfig) -> None:
-        """Require the topics that depend neither on the object nor on the chain, which may send elsewhere."""
+        """Require the topics whose names depend neither on the object nor on the chain."""
         for topic in _fixed_topics(config):
             if topic != config.topic or not self._hw_chained:
                 self.require(topic)
 
     def produce_many(self, topic: str, *arguments: Any, **options: Any) -> list[Exception | None]:
-        """Send records of one topic; a chain may still change it."""
+        """Send records of one topic; a chain may still change the topic."""
         if not self._hw_chained:
             self.require(topic)
         return super().produce_many(topic, *arguments, **options)
@@ -89,9 +84,10 @@ class SourceProducer(Producer):
         return super()._hw_queue_batch(batch, report)
 
     def taken_batch(self) -> Batch | None:
-        """Return, once, the batch that was sent by columns, as the chain has made it.
+        """Return, once, the batch that was sent by columns, as the chain changed it.
 
-        None is also for a chain that may be replaced, for what is sent again goes through the one of then.
+        Return None also if the chain may be replaced while the source runs: a batch that is sent again must
+        then go through the new chain.
         """
         found, self._queued_batch = self._queued_batch, None
         return None if self._hw_live is not None and self._hw_live.follows else found
@@ -99,12 +95,12 @@ class SourceProducer(Producer):
     def produce_batch_past_chain(
         self, batch: Batch, report: Callable[..., Any] | None
     ) -> list[Exception | None]:
-        """Send a batch as it is."""
+        """Send a batch without the chain."""
         self.require(batch.topic)
         return super()._hw_queue_batch(batch, report)
 
     def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
-        """Send a record as it is."""
+        """Send a record without the chain."""
         self._hw_produce_wire_record(record, report)
 
     def _hw_produce_wire_record(self, record: Record, report: Any) -> None:
@@ -113,7 +109,7 @@ class SourceProducer(Producer):
 
 
 class _Outages:
-    """Say now and then that no broker can be reached; the client's ``error_cb``."""
+    """The client's ``error_cb``: log at intervals that no broker can be reached."""
 
     def __init__(self, source: str) -> None:
         self._source: Final = source
@@ -121,7 +117,7 @@ class _Outages:
         self._next = 0.0
 
     def __call__(self, error: KafkaError) -> None:
-        if kind_of(error) is not Kind.ALL_UNREACHABLE:  # which does not say why
+        if kind_of(error) is not Kind.ALL_UNREACHABLE:  # ALL_UNREACHABLE has no reason
             self._reason = error.str().partition(" (after ")[0]
         elif (now := time.monotonic()) >= self._next:
             self._next = now + _OUTAGE_S
@@ -129,19 +125,19 @@ class _Outages:
 
 
 def _fixed_topics(config: RunConfig) -> list[str]:
-    """Return the topics of records and of dead letters, as far as they do not depend on the object."""
+    """Return the topics of records and of dead letters, or none if the topic depends on the object."""
     if "{" in config.topic:
         return []
-    letters = "dead_letter" in (config.on_record_error, config.on_object_error)
-    letter_topics = [config.dead_letter_topic.replace("{topic}", config.topic)] if letters else []
-    return [config.topic, *letter_topics]
+    if "dead_letter" not in (config.on_record_error, config.on_object_error):
+        return [config.topic]
+    return [config.topic, config.dead_letter_topic.replace("{topic}", config.topic)]
 
 
 class NoTopicError(SourceError):
-    """There is no such topic, which is no error of a record."""
+    """The topic does not exist; this is not the error of one record."""
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an error of the client or of ours, and of others only where they were raised."""
+    """Return the text of an error of the client or of Headerware; of others only the type and place."""
     failure = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return failure.str() if isinstance(failure, KafkaError) else described(error)

@@ -1,8 +1,8 @@
-"""The runner: it polls the tasks of a source, has their batches sent, and ends former tasks.
+"""The runner: it polls the tasks of a source, sends their batches, and ends former tasks.
 
-Each task has a thread, a producer and, with transactions, a transactional id of its own, which ends what an
-earlier process of the same name had open. The tasks share the offsets, which are read when all of them have
-done so.
+Each task has its own thread and producer and, with ``exactly_once``, its own transactional id. The
+transactional id ends the open transaction of an earlier process of the same name. The tasks share the
+offsets, which are read after every task has done this.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from headerware.sources.runtime.sender import Sender
 
 _CALL_S: Final = 60.0
-"""How long processes that begin together try to end former tasks."""
+"""How long processes that start at the same time try to end former tasks."""
 _STALLED_S: Final = 60.0
-"""A task is not ready if there is something to store, and nothing was stored for so long after it was due."""
+"""A task is not ready if its offsets are overdue by this long."""
 
 
 class SourceRunner:
-    """Run the tasks of a source in this process, each on a thread of its own.
+    """Run the tasks of a source in this process, each on its own thread.
 
     Args:
-        config: what is read, and how it goes to Kafka.
-        tasks: the numbers of the tasks to run here; None is all of them.
-        once: whether to read what is there, and end.
+        config: the options of the source and of its delivery.
+        tasks: the numbers of the tasks to run in this process; None for all tasks.
+        once: whether to read the objects that exist now, and end.
 
     A runner runs once.
     """
@@ -61,7 +61,9 @@ class SourceRunner:
         numbers = range(config.tasks) if tasks is None else tasks
         self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
         if not self._runs:
-            raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
+            raise SourceError(
+                f"expected tasks of source {config.name!r} to run, found none; omit tasks to run all"
+            )
         self._left = len(self._runs)
         self._begun: Final = Barrier(self._left, self._read_offsets)
         self._resources: Final = ExitStack()
@@ -69,11 +71,11 @@ class SourceRunner:
     def run(self) -> None:
         """Run until :meth:`stop` is called, everything is read (``once``), or a task fails.
 
-        An outage of the brokers is waited for later, but not at the start.
+        The brokers must answer at the start; later the runner waits for the end of an outage.
 
         Raises:
-            SourceError: no broker can be reached at the start; or the first failure of a task; the others are
-                stopped, and store their offsets.
+            SourceError: no broker can be reached at the start, or a task failed; the other tasks then store
+                their offsets and stop.
         """
         try:
             require_reachable(client_settings(self.config.kafka), self.config.name)
@@ -101,28 +103,28 @@ class SourceRunner:
             thread.join()
 
     def stop(self) -> None:
-        """Stop reading, store the offsets of what was sent, and let :meth:`run` return; safe in a handler."""
+        """Stop reading, store the offsets of sent records, and end :meth:`run`; safe in a signal handler."""
         self._stopping.set()
 
     @property
     def statistics(self) -> dict[int, Statistics]:
-        """What each task that has begun has counted so far, by its number; copies."""
+        """Return a copy of the statistics of each task that has begun, by its number."""
         return {run.number: copy(run.task.statistics) for run in self._runs if run.task is not None}
 
     @property
     def progress(self) -> dict[int, ObjectProgress]:
-        """How far each task is in the object that it reads now, by its number."""
+        """Return how far each task has read in its current object, by the task's number."""
         found = {run.number: run.task.progress for run in self._runs if run.task is not None}
         return {number: progress for number, progress in found.items() if progress is not None}
 
     @property
     def is_live(self) -> bool:
-        """Whether it works: no task has failed, and not all have ended."""
+        """Return whether no task has failed, and at least one has not ended."""
         return not self._failures and self._left > 0
 
     @property
     def is_ready(self) -> bool:
-        """Whether each task has begun to read, and none has failed to store anything for a minute."""
+        """Return whether each task has begun to read, and no offsets are overdue by a minute."""
         config, tasks = self.config, [run.task for run in self._runs]
         limit_s = _STALLED_S + config.poll_wait_s + config.commit_interval_s
         return (
@@ -133,14 +135,15 @@ class SourceRunner:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was stopped, or a task has failed."""
+        """Return whether the runner was stopped, or a task has failed."""
         return self._stopping.is_set()
 
     def _read_offsets(self) -> None:
-        """Read the offsets, once all tasks here are the only ones of their names, and no others are left.
+        """Read the offsets, and end former tasks first, if the source was shared in another way.
 
-        Their transactions have begun by now, which ends those of an earlier process. Otherwise a commit of
-        that process could arrive after the offsets were read.
+        All tasks of this process have initialized their transactions by now, which ends the transactions of
+        an earlier process. Without this, a commit of the earlier process could arrive after the offsets were
+        read.
         """
         config = self.config
         writers = [each.writer for each in self._runs] if config.delivery == "at_least_once" else []
@@ -156,11 +159,11 @@ class SourceRunner:
             run.offsets = offsets
 
     def _end_former_tasks(self, deadline: float) -> None:
-        """End the tasks that share the source in another way: in another number, or by something else.
+        """End the tasks that share the source by another number of tasks or another distribution.
 
-        The transactional id of a task says how the source is shared, so this cannot end a new task. Each
-        task looks after its own start whether it is out of date: of two sharings that overlap, one is
-        ended or sees the other.
+        The transactional id of a task contains the sharing, so this cannot end a task of the new sharing.
+        Each process reads the stored sharing after its own tasks have started: if two processes with
+        different sharings overlap, one is ended by the other or sees the sharing of the other.
         """
         config, name = self.config, self.config.name
 
@@ -174,7 +177,7 @@ class SourceRunner:
             offsets.put(sharings_entry(name, sharings))
 
         def end(former: Sharing) -> None:
-            with opened(*former.writers(name)):  # only one process can be a writer
+            with opened(*former.writers(name)):  # opening as a writer ends the former writer
                 pass
 
         writer = f"{name}-sharing"
@@ -184,18 +187,18 @@ class SourceRunner:
         except OtherWriterError as error:
             if error.writer != writer or time.monotonic() >= deadline:
                 raise
-            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret; another process begins, too
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - not a secret; it only keeps two processes apart
 
     def _run_task(self, run: _TaskRun) -> None:
         try:
             run.run(self._begun.wait)
         except (StoppedError, BrokenBarrierError):
-            pass  # it tried something again, which comes after a restart; or another task has failed
+            pass  # stopped during a retry, which a restart repeats; or another task failed
         except BaseException as error:  # noqa: BLE001 - run() raises it
             with self._lock:
                 self._failures.append(error)
             self._stopping.set()
-            self._begun.abort()  # nobody waits for this one
+            self._begun.abort()  # the other tasks must not wait for this one
         finally:
             with self._lock:
                 self._left -= 1
@@ -213,11 +216,11 @@ class _TaskRun:
         self._stopping: Final = stopping
         self._once: Final = once
         self.offsets: Any = None
-        """Those of all tasks here."""
+        """The offsets that all tasks of this process share."""
         self.task: SourceTask | None = None
 
     def run(self, begin: Callable[[], object]) -> None:
-        """Run; ``begin`` waits for the other tasks, and gives all of them their offsets."""
+        """Run; ``begin`` waits until all tasks have a sender, and sets their offsets."""
         config = self._config
         with ExitStack() as resources:
             sender = sender_of(config, self.writer, self._stopping)
@@ -236,6 +239,6 @@ class _TaskRun:
             while not self._stopping.is_set() and not task.is_done:
                 sender.send(task.poll())
         except (SourceError, StoppedError):
-            sender.finish()  # what came before is good
+            sender.finish()  # the batches before the failure are good
             raise
         sender.finish()

@@ -1,9 +1,9 @@
 """The two ways of delivery: how batches are sent, and when their offsets are stored.
 
     exactly_once     send, send, ..., offsets into the same transaction, commit
-    at_least_once    send, send, ..., store the offsets of what the brokers have reported
+    at_least_once    send, send, ..., store the offsets of the records that the brokers acknowledged
 
-What is refused, what becomes of it, and how an outage is waited for are the same in both.
+Both treat refused records and outages in the same way.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ if TYPE_CHECKING:
 _CALL_S: Final = 60.0
 """How long the start of transactions may take."""
 _STOP_S: Final = 5.0
-"""How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
+"""The timeout of a flush or a commit, which a stop must wait for; it is called again after the timeout."""
 _ROOM_POLL_S: Final = 0.05
 _WHY: Final = {
-    KafkaError.INVALID_TIMESTAMP: "its time is further from the brokers' clock than the topic's "
-    "message.timestamp.after.max.ms or message.timestamp.before.max.ms says",
-    KafkaError.INVALID_RECORD: "a compacted topic, for instance, takes no record without a key",
+    KafkaError.INVALID_TIMESTAMP: "its timestamp differs from the brokers' clock by more than the topic's "
+    "message.timestamp.after.max.ms or message.timestamp.before.max.ms",
+    KafkaError.INVALID_RECORD: "a compacted topic, for instance, refuses a record without a key",
 }
-"""Why brokers refuse a record, where their own text does not say it."""
+"""Reasons of refusals that the brokers' own text does not explain."""
 
 
 class Sender:
-    """Send batches, and store offsets; the two ways of delivery differ in the second."""
+    """Send batches, and store offsets; the two subclasses store offsets in different ways."""
 
     def __init__(self, config: RunConfig, writer: str, stopping: StopFlag, settings: dict[str, Any]) -> None:
         self._config: Final = config
         self._writer: Final = writer
         self._stopping: Final = stopping
         self._producer: Final = SourceProducer(config, settings)
-        # Half of the queue is left for slices, and for what interceptors send.
+        # Half of the queue is left for slices, and for records that interceptors send.
         self._room, self._room_bytes = queue_halves(config.kafka)
         self._queued_bytes = 0
-        """What was queued since the queue was empty."""
+        """The bytes that were queued since the queue was last empty."""
         self._signed_at = -inf
         self._task: SourceTask
         self._offsets: Any
@@ -76,44 +76,44 @@ class Sender:
             raise
 
     def begin(self, task: SourceTask, offsets: Any) -> None:
-        """Take the task whose batches will come."""
+        """Set the task whose batches are sent, and its offsets."""
         self._task, self._offsets = task, offsets
 
     def send(self, batches: list[Batch]) -> None:
-        """Send batches, or none, and store the offsets that are due."""
+        """Send batches, if any, and store the offsets that are due."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Store the offsets of what was sent."""
+        """Store the offsets of the sent records."""
         raise NotImplementedError
 
     @property
     def _is_sign_due(self) -> bool:
-        """Whether it is time to say that the task is at work. An idle task learns so that it was fenced."""
+        """Return whether a sign of life is due. Storing it also tells an idle task that it was fenced."""
         return time.monotonic() - self._signed_at >= SIGN_INTERVAL_S
 
     def _sign(self) -> dict[OffsetKey, OffsetEntry]:
-        """Return the entry that says that the task is at work."""
+        """Return the task's sign of life."""
         self._signed_at = time.monotonic()
         return sign_of_life(self._config.name, self._writer, self._task.statistics)
 
     def _retries(self, what: str, *, is_idle: bool = False) -> Retries:
-        """Return retries with the configured deadline; an idle task waits through any outage."""
+        """Return retries with the configured deadline; an idle task retries without a deadline."""
         return Retries(self._config, self._stopping, what, deadline_s=inf if is_idle else None)
 
     def close(self) -> None:
-        """Close the producer; what it has not sent is sent again after a restart."""
+        """Close the producer; records that it has not sent are sent after a restart."""
         self._producer.purge()
         self._producer.close()
 
     def _produce(self, batch: Batch, report: Callable[..., Any] | None) -> int:
-        """Queue a batch, and return how many reports will come if there is a callback for them.
+        """Queue a batch, and return how many delivery reports will come if there is a callback.
 
         Raises:
-            _PassingError: it may be possible later.
-            StoppedError: the task stops before there is room; nothing was queued.
-            SourceError: a record was refused, and the configuration says to stop; or there is no such topic.
-            KafkaException: the producer cannot go on.
+            _PassingError: the batch may succeed later.
+            StoppedError: the task stopped before the queue had room; no record was queued.
+            SourceError: a record was refused, and the configuration says to stop; or a topic is missing.
+            KafkaException: the producer failed.
         """
         self._wait_for_room(batch)
         reports = 0
@@ -130,7 +130,7 @@ class Sender:
     def _produced(
         self, batch: Batch, report: Callable[..., Any] | None
     ) -> Iterable[tuple[int, Exception | None]]:
-        """Queue the records of a batch that were not refused, and yield a result for each."""
+        """Queue the batch's records that were not refused, and yield the error or None of each record."""
         if batch.refused or batch.goes_alone:
             return self._produced_alone(batch, report)
         return enumerate(self._produced_together(batch, report))
@@ -142,11 +142,11 @@ class Sender:
             self._producer.flush(_STOP_S)
         for at in _left(batch):
             yield at, self._produce_one(batch, at, report)
-            if batch.goes_alone:  # behind the last one, too, or the next batch would join it
+            if batch.goes_alone:  # also after the last record, or the next batch would join its request
                 self._producer.flush(_STOP_S)
 
     def _produce_one(self, batch: Batch, at: int, report: Callable[..., Any] | None) -> Exception | None:
-        """Queue one record of a batch, and return why that cannot be done, if so."""
+        """Queue one record of a batch; return the error if the record is refused."""
         record = batch.records[at]
         if not batch.is_serialized:
             return self._producer.produce_many(record.topic, [record], on_delivery=report)[0]
@@ -157,9 +157,9 @@ class Sender:
         return None
 
     def _attempt(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> Exception | None:
-        """Send one record of a batch; if it cannot be stored, note the error, now or later.
+        """Send one record of a batch, and return an error of the chain.
 
-        Return the error if it is not one of the client or of a broker, but of the chain.
+        Errors of the client or of a broker go into ``failed``, some of them after this has returned.
         """
 
         def hear(error: KafkaError | None, _: Any) -> None:
@@ -184,12 +184,12 @@ class Sender:
         else:
             errors = producer.produce_many(records.topic, records, on_delivery=report)
             if (sent := producer.taken_batch()) is not None:
-                # In place of the objects, which take far more memory, should the batch be sent again.
+                # If the batch is sent again, these columns take far less memory than the records.
                 batch.records, batch.is_serialized = sent, True
             yield from errors
 
     def _wait_for_room(self, batch: Batch) -> None:
-        """Wait until the client's queue has room for a batch: a full one would take its records in part."""
+        """Wait until the client's queue has room; a full queue would take only a part of the batch."""
         self._queued_bytes += batch.size_bytes
         while len(self._producer) > self._room or self._queued_bytes > self._room_bytes:
             if not len(self._producer):
@@ -200,7 +200,7 @@ class Sender:
             self._producer.poll(_ROOM_POLL_S)
 
     def _refused(self, batch: Batch, at: int, error: Exception) -> None:
-        """Do with a record that the chain, the client or a broker refuses what the configuration says."""
+        """Treat a record that the chain, the client or a broker refuses as ``on_record_error`` says."""
         if isinstance(error, NoTopicError):
             raise error
         if isinstance(error, BufferError | HeldBackError):
@@ -219,7 +219,7 @@ class Sender:
         batch.refused.add(at)
 
     def _told(self, record: Record, error: Exception) -> str:
-        """Return why a record is refused, and what helps."""
+        """Return why a record is refused, and what to change."""
         failure = error.args[0] if error.args else None
         if not isinstance(failure, KafkaError) or isinstance(error, HeaderwareError):
             return error_text(error)
@@ -231,11 +231,11 @@ class Sender:
 
 
 class _PassingError(SourceError):
-    """What cannot be sent now, and may be later: the queue is full, or an interceptor cannot judge it yet."""
+    """The queue is full, or an interceptor cannot decide yet; the same batch may be sent later."""
 
 
 class AtLeastOnce(Sender):
-    """Store offsets behind the reports of the brokers."""
+    """Store offsets after the brokers have acknowledged the records."""
 
     def __init__(self, config: RunConfig, writer: str, stopping: StopFlag) -> None:
         super().__init__(config, writer, stopping, {})
@@ -244,7 +244,7 @@ class AtLeastOnce(Sender):
         """Batches with a record that a topic has refused."""
         self._next_store = 0.0
         self._looked_at = time.monotonic()
-        """When it was last known that the brokers answer, though there was nothing to send."""
+        """When the brokers were last asked whether they answer, while the task was idle."""
         self._records = 0
 
     def send(self, batches: list[Batch]) -> None:
@@ -264,7 +264,7 @@ class AtLeastOnce(Sender):
             waiting = _Reports(self, batch)
             try:
                 waiting.expect(self._produce(batch, waiting))
-            except _PassingError as error:  # those of its records that were queued come twice
+            except _PassingError as error:  # the records that were already queued are sent twice
                 self._producer.poll(0)
                 retries.pause(error)
             else:
@@ -272,7 +272,7 @@ class AtLeastOnce(Sender):
                 return
 
     def finish(self) -> None:
-        """Wait for the reports of what was sent, if told to stop for a while only, and store the offsets."""
+        """Wait for delivery reports, after a stop only briefly, and store the offsets."""
         self._flush()
         try:
             self._send_again()
@@ -281,22 +281,22 @@ class AtLeastOnce(Sender):
         self._require_sound()
 
     def _flush(self) -> bool:
-        """Wait for the reports of what was sent; return whether all of them came before the task stops."""
+        """Wait for delivery reports; return whether all came before the task stopped."""
         while self._producer.flush(_STOP_S):  # delivery.timeout.ms ends it
             if self._stopping.is_set():
                 return False
         return True
 
     def _send_again(self) -> None:
-        """Send each record of some batches in a request of its own, so that it is known which are refused."""
+        """Send each record of the refused batches in its own request, to find which records are refused."""
         while self._again:
-            if not self._flush():  # what is queued would join the first of them
+            if not self._flush():  # queued records would join the first request
                 return
             batch, failed = self._again.pop(0), dict[int, KafkaError]()
             for at in _left(batch):
                 self._send_alone(batch, at, failed)
                 if not self._flush():
-                    return  # nobody knows what became of it, so it is read again
+                    return  # the record's delivery is unknown, so it is read again
             for at, error in sorted(failed.items()):
                 if kind_of(error) is not Kind.UNFIT:
                     self.failed(error)
@@ -309,7 +309,7 @@ class AtLeastOnce(Sender):
             self._flush()
 
     def _send_alone(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> None:
-        """Send one record of a batch; the chain may refuse it this time, or hold it back."""
+        """Send one record of a batch; this time the chain may refuse the record or hold it back."""
         retries = self._retries(f"sending to the topics of {self._config.name!r}")
         while (error := self._attempt(batch, at, failed)) is not None:
             try:
@@ -320,7 +320,7 @@ class AtLeastOnce(Sender):
                 return
 
     def _may_sign_alone(self) -> bool:
-        """Return whether to sign without an offset to store: a stop would wait for an outage."""
+        """Return whether to store a sign of life without offsets: not during a stop, nor during an outage."""
         if self._stopping.is_set() or self._task.unacknowledged:
             return False
         if time.monotonic() - self._looked_at < SIGN_INTERVAL_S:
@@ -349,15 +349,15 @@ class AtLeastOnce(Sender):
         self._task.stored()
 
     def stored(self, batch: Batch) -> None:
-        """Note that all of a batch is stored."""
+        """Note that every record of a batch is stored."""
         self._task.acknowledge(batch)
 
     def send_again(self, batch: Batch) -> None:
-        """Note that a topic has refused a record of a batch, and with it the whole request."""
+        """Note that a topic refused a record of a batch, and so the complete request."""
         self._again.append(batch)
 
     def failed(self, error: KafkaError) -> None:
-        """Note that a record was not stored; the first error counts."""
+        """Note that a record was not stored; the first error is raised."""
         self._failure = self._failure or error
 
     def _require_sound(self) -> None:
@@ -368,7 +368,7 @@ class AtLeastOnce(Sender):
 
 
 class _Reports:
-    """Count the reports of a batch."""
+    """Count the delivery reports of a batch."""
 
     __slots__ = ("_batch", "_came", "_expected", "_heeds_refusals", "_is_refused", "_sender")
 
@@ -391,7 +391,7 @@ class _Reports:
         self._end_if_all_came()
 
     def expect(self, count: int) -> None:
-        """Say how many reports there will be; they may have come already."""
+        """Set how many reports will come; some or all may have come already."""
         self._expected = count
         self._end_if_all_came()
 
@@ -405,11 +405,10 @@ class _Reports:
 
 
 class ExactlyOnce(Sender):
-    """Put records and offsets into one transaction after the other.
+    """Put records and their offsets into transactions, one after the other.
 
-    A broken transaction is sent again, not left to a restart: the batches are kept until they are
-    committed. A batch of which some records were refused is taken out, and the batches before it are
-    committed without it.
+    Batches are kept until they are committed, so the batches of a failed transaction are sent again without
+    a restart. If a refused record stops the source, the batches before its batch are still committed.
     """
 
     def __init__(self, config: RunConfig, writer: str, stopping: StopFlag) -> None:
@@ -419,13 +418,13 @@ class ExactlyOnce(Sender):
         self._records = 0
         self._began = 0.0
         self._is_broken = False
-        """Whether the open batches are to be sent again, in another transaction."""
+        """Whether the open batches must be sent again, in another transaction."""
         self._gave_up = False
-        """Whether the open batches are not all in the transaction, and will not be."""
+        """Whether the open batches can no longer be committed."""
         self._watches = False
-        """Whether the transaction broke, perhaps for a refused record, and reports are asked for."""
+        """Whether batches are sent with callbacks, because a refused record may have caused a failure."""
         self._has_refused = False
-        """Whether topics have refused a record at all: then there may be more of them."""
+        """Whether a topic has refused a record before; more refusals are then likely."""
         self._suspects: list[Batch] = []
         """Batches with a record that a topic has refused."""
         try:
@@ -445,7 +444,7 @@ class ExactlyOnce(Sender):
             try:
                 self._try(batch)
             except SourceError:
-                # It may be in the transaction in part. Those before it are sent without it.
+                # Part of the batch may be in the transaction. The earlier batches are sent again without it.
                 self._open.pop()
                 self._is_broken = True
                 raise
@@ -462,16 +461,16 @@ class ExactlyOnce(Sender):
             self._commit()
 
     def finish(self) -> None:
-        """Commit what is open."""
+        """Commit the open batches."""
         if self._open and not self._gave_up:
             self._commit()
 
     def close(self) -> None:
-        """Abort what is open; it is read again after a restart."""
+        """Abort the open transaction; its records are read again after a restart."""
         self._transactions.close()
 
     def _try(self, batch: Batch) -> None:
-        """Queue a batch; a transaction that breaks is aborted, and sent again, by the commit."""
+        """Queue a batch; if the transaction fails, the next commit aborts it and sends its batches again."""
         try:
             if not self._transactions.is_open:
                 self._transactions.begin()
@@ -483,7 +482,7 @@ class ExactlyOnce(Sender):
                 self._may_be_refusal()
 
     def _require_passing(self, error: Exception) -> None:
-        """Raise an error unless the same transaction, or a new one, may succeed."""
+        """Raise the error unless the same transaction or a new transaction may succeed."""
         if isinstance(error, _PassingError):
             return
         if not isinstance(error, KafkaException) or isinstance(error, HeaderwareError):
@@ -496,7 +495,7 @@ class ExactlyOnce(Sender):
             raise SourceError(f"source {self._config.name!r} stopped: {cause.str()}") from error
 
     def _commit(self) -> None:
-        """Commit the open batches with their offsets; abort and send them again if need be."""
+        """Commit the open batches with their offsets; after a failure, abort and send them again."""
         what = f"the transaction of source {self._config.name!r}"
         retries = self._retries(what, is_idle=not self._open)
         for batch in self._open:
@@ -505,8 +504,8 @@ class ExactlyOnce(Sender):
         if self._is_sign_due:
             entries |= self._sign()
         refusal: SourceError | None = None
-        is_complete = False  # whether the offsets are in it, too
-        self._gave_up = True  # unless all of it is committed
+        is_complete = False  # whether the offsets are in the transaction, too
+        self._gave_up = True  # until the commit succeeds
         while True:
             try:
                 if self._is_broken:
@@ -515,7 +514,7 @@ class ExactlyOnce(Sender):
                         self._transactions.abort()
                     try:
                         self._take_out_refused()
-                    except SourceError as error:  # what came before is good
+                    except SourceError as error:  # the batches before it are good
                         refusal, entries = error, {batch.key: batch.entry for batch in self._open}
                         if not self._open:
                             raise
@@ -526,14 +525,14 @@ class ExactlyOnce(Sender):
                 elif not self._transactions.is_open:
                     self._transactions.begin()
                 if not is_complete:
-                    self._transactions.drain(self._suspects)  # also what interceptors hold back
+                    self._transactions.drain(self._suspects)  # also records that interceptors hold back
                     for record in self._offsets.records(entries):
                         self._transactions.produce(record)
                     is_complete = True
                 self._transactions.commit()
             except (KafkaException, _PassingError) as error:
                 self._require_passing(error)
-                # Only a commit goes on where it was; what failed before is aborted.
+                # Only a failed commit can be tried again; other failures need a new transaction.
                 if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
                     self._is_broken = True
                     if isinstance(error, KafkaException) and self._may_be_refusal():
@@ -549,7 +548,7 @@ class ExactlyOnce(Sender):
             raise refusal
 
     def _may_be_refusal(self) -> bool:
-        """Return whether to send the open batches again at once, to find which records topics refuse."""
+        """Return whether to send the open batches again at once, to find the records that topics refuse."""
         if self._watches:
             self._transactions.drain(self._suspects)
             return bool(self._suspects)
@@ -557,19 +556,19 @@ class ExactlyOnce(Sender):
         return True
 
     def _report_of(self, batch: Batch) -> Callable[..., Any] | None:
-        """Return the callback for reports of a batch. They take time, so None unless a refusal is likely."""
+        """Return the callback for a batch's reports, or None, which is faster, unless a refusal is likely."""
         return partial(self._hear, batch) if self._watches else None
 
     def _hear(self, batch: Batch, error: KafkaError | None, _: Any) -> None:
-        """Note that a topic has refused a record of a batch, and with it the whole request."""
+        """Note that a topic refused a record of a batch, and so the complete request."""
         if error is not None and kind_of(error) is Kind.UNFIT and batch not in self._suspects:
             self._suspects.append(batch)
 
     def _take_out_refused(self) -> None:
-        """Find the records that topics refuse, and do with them what the configuration says.
+        """Find the records that topics refuse, and treat them as ``on_record_error`` says.
 
         Raises:
-            SourceError: it says to stop; the open batches are then those before the record's.
+            SourceError: the configuration says to stop; the batches before the record's batch stay open.
         """
         suspects, self._suspects = self._suspects, []
         for batch in suspects:
@@ -586,11 +585,11 @@ class ExactlyOnce(Sender):
             self._refused(batch, at, KafkaException(error))
         if not found and batch.goes_alone:
             raise SourceError(f"source {self._config.name!r} stopped: a topic refuses a dead letter")
-        batch.goes_alone = not found  # each fits, and all of them together do not
+        batch.goes_alone = not found  # each record is accepted alone, but not all in one request
 
 
 def sender_of(config: RunConfig, writer: str, stopping: StopFlag) -> Sender:
-    """Return the sender of a task; with transactions, it ends an earlier process of the same name."""
+    """Return the sender of a task; with ``exactly_once`` it ends an earlier process of the same name."""
     way = AtLeastOnce if config.delivery == "at_least_once" else ExactlyOnce
     try:
         return way(config, writer, stopping)
@@ -601,7 +600,7 @@ def sender_of(config: RunConfig, writer: str, stopping: StopFlag) -> Sender:
 
 
 def _left(batch: Batch) -> list[int]:
-    """Return which of a batch's records were not refused, from 0."""
+    """Return the indexes, from 0, of a batch's records that were not refused."""
     return [at for at in range(len(batch.records)) if at not in batch.refused]
 
 
@@ -609,7 +608,7 @@ _TOPIC_OF: Final = attrgetter("topic")
 
 
 def _type_error(record: Record) -> RecordError | None:
-    """Return what the client meant if a value or key is of a type that it does not take."""
+    """Return a RecordError that names the type if the client does not take the type of a value or key."""
     try:
         to_wire(record)
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""Offsets in a SQLite file: for a source on one machine, without exactly once."""
+"""Offsets in a SQLite file, for a source on one machine with ``at_least_once``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WAIT_S: Final = 30.0
 
 
 class SqliteOffsets(OffsetStore, frozen=True, kw_only=True):
-    """Keep offsets in a file.
+    """Store offsets in a SQLite file.
 
     Args:
-        path: the file; it is made if it is not there.
+        path: the file; it is created if it does not exist.
     """
 
     type: ClassVar[str] = "sqlite"
@@ -41,18 +41,18 @@ class SqliteOffsets(OffsetStore, frozen=True, kw_only=True):
 
     def open(
         self,
-        kafka: Mapping[str, Any],  # noqa: ARG002 - no Kafka here
+        kafka: Mapping[str, Any],  # noqa: ARG002 - this store does not use Kafka
         *,
         source: str,
         writers: Sequence[str] = (),
-        settled: bool = False,  # noqa: ARG002 - likewise
+        settled: bool = False,  # noqa: ARG002 - this store has no open transactions
     ) -> _Sqlite:
-        """Open the file; each writer locks another file beside it, until it is closed or killed."""
+        """Open the file; each writer locks its own lock file until it is closed or killed."""
         return _Sqlite(Path(self.path), source, writers)
 
 
 class _Sqlite:
-    """An open file. All methods may be called by several threads; a forked child opens its own."""
+    """An open file. Threads may share it; a forked process must open the file again."""
 
     def __init__(self, path: Path, source: str, writers: Sequence[str]) -> None:
         self._path: Final = path
@@ -66,7 +66,7 @@ class _Sqlite:
             self._locked: Final = locked.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """Return the entry of an object, or None."""
+        """Return the entry of a key, or None."""
         with self._errors(), self._lock:
             found = self._connection.execute(
                 "SELECT entry FROM offset WHERE source = ? AND key = ?", (self._source, key.encoded)
@@ -78,7 +78,7 @@ class _Sqlite:
         entries: Mapping[OffsetKey, OffsetEntry | None],
         writer: str | None = None,  # noqa: ARG002 - the locks are held
     ) -> None:
-        """Keep entries in one transaction of SQLite; None removes one."""
+        """Store entries in one transaction of SQLite; None removes an entry."""
         kept = [(self._source, key.encoded, entry.to_bytes()) for key, entry in entries.items() if entry]
         gone = [(self._source, key.encoded) for key, entry in entries.items() if entry is None]
         with self._errors(), self._lock, self._connection:
@@ -87,7 +87,7 @@ class _Sqlite:
             self._connection.executemany("DELETE FROM offset WHERE source = ? AND key = ?", gone)
 
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
-        """Return all entries of the source."""
+        """Return the entries of all objects of the source."""
         return of_objects(self._stored())
 
     def signs(self) -> list[Sign]:
@@ -101,7 +101,7 @@ class _Sqlite:
             ).fetchall()
 
     def close(self) -> None:
-        """Close the file, and let others write; a second call does nothing."""
+        """Close the file, and release the locks; a second call does nothing."""
         with self._lock:
             self._connection.close()
             self._locked.close()
@@ -115,12 +115,12 @@ class _Sqlite:
 
 
 def _locked(path: Path, writer: str) -> TextIOWrapper:
-    """Return the open lock file of a task; the operating system lets it go when the process ends."""
-    beside = path.with_name(f"{path.name}.{writer}.lock")
+    """Return the open lock file of a task; the operating system releases the lock when the process ends."""
+    lock_path = path.with_name(f"{path.name}.{writer}.lock")
     try:
-        file = beside.open("a")
+        file = lock_path.open("a")
     except OSError as error:
-        raise SourceError(f"{beside} cannot be opened: {error.strerror}") from error
+        raise SourceError(f"{lock_path} cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

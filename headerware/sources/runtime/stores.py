@@ -1,4 +1,4 @@
-"""Stores of offsets: what they have in common, and how configuration names them."""
+"""The interface of the stores of offsets, and their names in configuration."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
 
 class Sharing(NamedTuple):
-    """How the tasks of a source share it. Two that differ would both read an object."""
+    """How the tasks of a source share its objects. Two sharings at once could read an object twice."""
 
     tasks: int
     distribution: str
 
     def writer(self, source: str, task: int) -> str:
-        """Return the name under which a task writes; that of another sharing has another."""
+        """Return the name under which a task writes; it differs for each sharing."""
         return f"{source}-{task}-of-{self.tasks}-by-{self.distribution}"
 
     def writers(self, source: str) -> list[str]:
@@ -32,35 +32,35 @@ class Sharing(NamedTuple):
 
 
 def sharings_key(source: str) -> OffsetKey:
-    """Return the key of the entry that says how a source is shared; no object has it."""
+    """Return the key of the entry that stores how a source is shared; no object has this key."""
     return OffsetKey({"source": source, "sharing": "tasks"})
 
 
 def sharings_in(offsets: Offsets, source: str) -> list[Sharing]:
-    """Return the sharing that a source has, and behind it those whose tasks may still be running."""
+    """Return the current sharing of a source, then former sharings whose tasks may still be running."""
     entry = offsets.get(sharings_key(source))
     return [] if entry is None else [Sharing(**each) for each in entry.properties["sharings"]]
 
 
 def sharings_entry(source: str, sharings: Iterable[Sharing]) -> dict[OffsetKey, OffsetEntry]:
-    """Return the entry that says this, by its key."""
+    """Return the entry that stores these sharings, by its key."""
     kept = [each._asdict() for each in sharings]
     return {sharings_key(source): OffsetEntry(properties={"sharings": kept})}
 
 
 SIGN_INTERVAL_S: float = 30.0
-"""How often a task stores that it is at work. If its offsets were reset, this fails, and the task ends."""
+"""How often a task stores a sign of life. After its offsets were reset, this fails, and the task ends."""
 
 
 def sign_of_life(source: str, writer: str, statistics: Statistics) -> dict[OffsetKey, OffsetEntry]:
-    """Return the entry that says when a task was at work, and what it had counted, by its key."""
+    """Return the entry that stores the current time and the task's statistics, by its key."""
     counts = {name: value for name, value in msgspec.structs.asdict(statistics).items() if value}
     properties = {"at_ms": wall_clock_ms(), "counts": counts}
     return {OffsetKey({"source": source, "task": writer}): OffsetEntry(properties=properties)}
 
 
 class Sign(NamedTuple):
-    """When a task was at work, and what it had counted."""
+    """When a task last stored a sign of life, and its statistics then."""
 
     task: str
     at_ms: int
@@ -68,7 +68,7 @@ class Sign(NamedTuple):
 
 
 class OffsetsUnavailableError(SourceError):
-    """Offsets that cannot be stored now; the same is tried again."""
+    """Offsets cannot be stored now; storing the same offsets again may succeed."""
 
 
 class OtherWriterError(SourceError):
@@ -85,13 +85,13 @@ class OtherWriterError(SourceError):
 
 
 def of_objects(entries: Iterable[tuple[bytes, bytes]]) -> list[tuple[OffsetKey, OffsetEntry]]:
-    """Return stored entries, those of objects only."""
+    """Return the stored entries that are offsets of objects."""
     found = [(OffsetKey.from_bytes(key), entry) for key, entry in entries]
     return [(key, OffsetEntry.from_bytes(entry)) for key, entry in found if "object" in key.partition]
 
 
 def signs_in(entries: Iterable[tuple[bytes, bytes]]) -> list[Sign]:
-    """Return when each task was at work last, also of tasks that have ended long ago."""
+    """Return the last sign of each task, also of tasks that ended long ago."""
     found = [(OffsetKey.from_bytes(key).partition, entry) for key, entry in entries]
     return [
         Sign(partition["task"], **OffsetEntry.from_bytes(entry).properties)
@@ -101,28 +101,28 @@ def signs_in(entries: Iterable[tuple[bytes, bytes]]) -> list[Sign]:
 
 
 class StoredOffsets(Offsets, Protocol):
-    """The offsets of one source in a store, as its tasks in this process share them."""
+    """The offsets of one source in a store; all tasks of the source in this process share the object."""
 
     def signs(self) -> list[Sign]:
-        """Return when each task was at work last."""
+        """Return the last sign of each task."""
         ...
 
     def put(self, entries: Mapping[OffsetKey, OffsetEntry | None], writer: str | None = None) -> None:
-        """Keep entries as one of the writers; None is the only one.
+        """Store entries as one of the writers; if there is one writer only, ``writer`` may be None.
 
         Raises:
             OtherWriterError: another process writes under this name.
-            OffsetsUnavailableError: they could not be kept; another time they may be.
-            SourceError: they could not be kept.
+            OffsetsUnavailableError: the entries could not be stored now; another attempt may succeed.
+            SourceError: the entries could not be stored.
         """
         ...
 
 
 class InTransactions(StoredOffsets, Protocol):
-    """Offsets that go into the transaction of the records themselves."""
+    """Offsets that are stored in the same transaction as the records of the source."""
 
     def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[Record]:
-        """Return the records that keep entries."""
+        """Return the records that store entries."""
         ...
 
     def committed(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
@@ -131,10 +131,10 @@ class InTransactions(StoredOffsets, Protocol):
 
 
 class OffsetStore(TypedOptions, frozen=True, kw_only=True):
-    """Hold the options of a store of offsets, and open it."""
+    """Hold the options of a store of offsets, and open the store."""
 
     transactional: ClassVar[bool] = False
-    """Whether it keeps entries in the transaction of the records, and so is :class:`InTransactions`."""
+    """Whether :meth:`open` returns :class:`InTransactions`."""
 
     def open(
         self, kafka: Mapping[str, Any], *, source: str, writers: Sequence[str] = (), settled: bool = False
@@ -143,15 +143,15 @@ class OffsetStore(TypedOptions, frozen=True, kw_only=True):
 
         Args:
             kafka: the client's settings.
-            source: the name of the source; only its offsets are there.
-            writers: the names of the tasks that will write, so that no other process does; without them it is
-                read only.
-            settled: whether to wait for the transactions of others that are open now, so that nothing that
-                was committed is missing.
+            source: the name of the source whose offsets are opened.
+            writers: the names of the tasks that will write; no other process can then write under these
+                names. Without writers the store is read only.
+            settled: whether to wait until transactions of other processes that are open now have ended, so
+                that no committed offset is missing.
 
         Raises:
-            OtherWriterError: another process writes to it under one of these names.
-            SourceError: it cannot be opened.
+            OtherWriterError: another process writes under one of these names.
+            SourceError: the store cannot be opened.
         """
         raise NotImplementedError
 
@@ -164,4 +164,4 @@ offsets_type: Final[Catalogue[OffsetStore]] = Catalogue(
         "topic": "headerware.sources.runtime.topic_offsets:TopicOffsets",
     },
 )
-"""The stores of offsets by word."""
+"""The stores of offsets by name."""

@@ -1,4 +1,4 @@
-"""Offsets in a compacted topic, in the transaction of the records themselves or in one of their own."""
+"""Offsets in a compacted topic, in the transaction of the records or in a separate transaction."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("headerware.sources")
 _TIMEOUT_S: Final = 60.0
 _FETCH_WAIT_MS: Final = 50
-"""How long the brokers hold back the answer that there is nothing more; half a second by default."""
+"""How long the brokers delay the answer that there are no more records; half a second by default."""
 _PAUSE_S: Final = 0.05
 TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 TRANSACTION_MS: Final = 60_000
-"""How long a transaction may be open, if no setting says otherwise."""
+"""How long a transaction may be open by default."""
 _ABORT_S: Final = 30.0
-"""How long it may take the brokers to abort a transaction that was open for too long."""
+"""How long the brokers may take to abort a transaction that was open for too long."""
 _OURS: Final = "headerware."
 
 
 class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
-    """Keep offsets in a compacted topic with one partition, which several sources may share.
+    """Store offsets in a compacted topic with one partition, which several sources may share.
 
     Args:
         topic: the topic.
-        create: whether to create the topic if it is not there.
-        replication_factor: of a created topic; -1 leaves it to the brokers.
+        create: whether to create the topic if it does not exist.
+        replication_factor: the replication factor of a created topic; -1 for the brokers' default.
     """
 
     type: ClassVar[str] = "topic"
@@ -64,12 +64,12 @@ class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
     def open(
         self, kafka: Mapping[str, Any], *, source: str, writers: Sequence[str] = (), settled: bool = False
     ) -> _Topic:
-        """Read the topic to its end, and keep what is of this source in memory, once for all writers."""
+        """Read the topic to its end, and keep the source's entries in memory, shared by all writers."""
         return _Topic(self, client_settings(kafka), source, writers, settled=settled)
 
 
 class _Topic:
-    """The offsets of one source, as the topic had them when it was opened, and as they were kept since."""
+    """The offsets of one source: read from the topic once, then changed by each committed transaction."""
 
     def __init__(
         self,
@@ -88,25 +88,25 @@ class _Topic:
             }
             with _reading_errors(kafka):
                 if not writers and not settled:
-                    require_reachable(kafka, options.topic)  # a command that shows them does not wait
+                    require_reachable(kafka, options.topic)  # a command that shows offsets does not wait
                 self._entries: Final = _read(options, kafka, source, settled=settled)
             self._opened: Final = opened.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """Return the entry of an object, or None."""
+        """Return the entry of a key, or None."""
         found = self._entries.get(key.encoded)
         return None if found is None else OffsetEntry.from_bytes(found)
 
     def put(self, entries: Mapping[OffsetKey, OffsetEntry | None], writer: str | None = None) -> None:
-        """Keep entries in one transaction; None removes one."""
+        """Store entries in one transaction; None removes an entry."""
         if not self._writers:
-            raise SourceError("these offsets were opened to be read only")
+            raise SourceError("these offsets were opened without writers, so they can only be read")
         chosen = next(iter(self._writers)) if writer is None else writer
         self._writers[chosen].put(self.records(entries))
         self.committed(entries)
 
     def records(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> list[Record]:
-        """Return the records that keep entries; None removes one."""
+        """Return the records that store entries; None removes an entry."""
         return [
             Record(self._topic, None if entry is None else entry.to_bytes(), key.encoded, partition=0)
             for key, entry in entries.items()
@@ -121,39 +121,39 @@ class _Topic:
                 self._entries[key.encoded] = entry.to_bytes()
 
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
-        """Return all entries of the source."""
+        """Return the entries of all objects of the source."""
         return of_objects(sorted(self._entries.items()))
 
     def signs(self) -> list[Sign]:
-        """Return when each task was at work last."""
+        """Return the last sign of each task."""
         return signs_in(sorted(self._entries.items()))
 
     def close(self) -> None:
-        """Disconnect; a second call does nothing."""
+        """Close the writers; a second call does nothing."""
         self._opened.close()
 
 
 class _Writer:
-    """The only process that writes under its name: it has ended what an earlier one was about to write."""
+    """A transactional producer; it ends the open transaction of an earlier process of the same name."""
 
     def __init__(self, kafka: Mapping[str, Any], name: str, topic: str) -> None:
         self._name: Final = name
         self._topic: Final = topic
         self._lock: Final = Lock()
         settings = {**kafka, "log_level": 0}
-        with self._errors("no transactions for the offsets"):
+        with self._errors("transactions for the offsets are not possible"):
             self._sender: Final = TransactionalSender(
                 settings, transactional_id(name), what=f"source task {name}"
             )
 
     def put(self, records: Sequence[Record]) -> None:
-        """Write in one transaction."""
+        """Write records in one transaction."""
         with self._lock, self._errors(f"the offsets were not written to topic {self._topic!r}"):
             for error in self._sender.send(records).values():
                 raise KafkaException(error)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the producer."""
         self._sender.close()
 
     @contextmanager
@@ -170,29 +170,30 @@ class _Writer:
 
 
 def taken_over(writer: str) -> OtherWriterError:
-    """Return the error of a task whose transactional id another process has."""
+    """Return the error of a task whose transactional id another process has taken over."""
     return OtherWriterError(
         writer,
-        f"another process has started as {writer!r}, or has reset its offsets, and this one ({os.getpid()}) "
-        "is fenced and stops; run one process for each task, or give the sources names of their own",
+        f"another process has started as {writer!r}, or has reset its offsets, so this process "
+        f"({os.getpid()}) is fenced and stops; run one process for each task, or give each source "
+        "another name",
     )
 
 
 def transactional_id(writer: str) -> str:
-    """Return the transactional id under which a task writes offsets; a later process ends an earlier one."""
+    """Return the transactional id under which a task writes; a later process ends an earlier one."""
     return f"headerware-source-{writer}"
 
 
 def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings without the lines of a chain and of a connector."""
+    """Return a client's settings without the settings of a chain and of a connector."""
     return {name: value for name, value in kafka.items() if not (is_ours(name) or name.startswith(_OURS))}
 
 
 def read_sources(options: TopicOffsets, kafka: Mapping[str, Any]) -> dict[str, list[tuple[bytes, bytes]]]:
-    """Return what the topic has of each source that stores offsets there, by its name.
+    """Return the keys and values of all entries in the topic, by the name of their source.
 
     Raises:
-        SourceError: the topic is not there, or cannot be read.
+        SourceError: the topic does not exist, or cannot be read.
     """
     settings = client_settings(kafka)
     with _reading_errors(settings):
@@ -231,18 +232,19 @@ def _read(
     ) as table:
         table.refresh(_TIMEOUT_S)
         if settled and _await_transactions(kafka, options.topic) and not table.refresh(_TIMEOUT_S):
-            raise RegistryError(f"the brokers do not show topic {options.topic!r} to its end")
+            raise RegistryError(f"topic {options.topic!r} could not be read to its end in {_TIMEOUT_S:.0f} s")
         return {key: value for key, value in table.items() if _source_of(key) == source}
 
 
 def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
-    """Wait for the end of transactions that are open now; return whether there were any.
+    """Wait until the transactions that are open now have ended; return whether there were any.
 
-    Nothing is read behind the first record of an open transaction, not even what others have committed since:
-    those of a process that was killed, for instance, which are open until it is back or they are aborted.
+    A consumer reads no record after the first record of an open transaction, not even records that others
+    have committed since. The transaction of a killed process, for instance, is open until the process starts
+    again or the brokers abort the transaction.
     """
     admin = Admin(kafka, timeout_s=_TIMEOUT_S)
-    # One that asks for offsets before it is connected asks again a second later, or three.
+    # A client that asks for offsets before it is connected asks again only after one to three seconds.
     admin.metadata(topic)
     end = admin.ends(topic, 1)[0]
     if admin.ends(topic, 1, isolation="read_committed")[0] >= end:
@@ -250,22 +252,22 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
     wait_s = number(kafka, TRANSACTION_TIMEOUT, TRANSACTION_MS) / 1_000 + _ABORT_S
     deadline = time.monotonic() + wait_s
     _log.warning(
-        "a transaction on topic %r is open; waiting for its end, for %.0f s at most, to read behind it",
+        "a transaction on topic %r is open; waiting at most %.0f s for its end, to read the offsets after it",
         topic,
         wait_s,
     )
     while admin.ends(topic, 1, isolation="read_committed")[0] < end:
         if time.monotonic() >= deadline:
             raise SourceError(
-                f"a transaction on topic {topic!r} has been open for {wait_s:.0f} s, and offsets behind it "
-                "cannot be read; find and abort it with kafka-transactions"
+                f"a transaction on topic {topic!r} has been open for {wait_s:.0f} s, and the offsets after "
+                "it cannot be read; find and abort the transaction with kafka-transactions"
             )
         time.sleep(_PAUSE_S)
     return True
 
 
 def _source_of(key: bytes) -> str | None:
-    """Return the source that a row is an offset of, or None: others may write to the topic, too."""
+    """Return the name of the source in an entry's key, or None for a key of another writer."""
     try:
         source = OffsetKey.from_bytes(key).partition.get("source")
     except SourceError:

@@ -97,7 +97,7 @@ class TestChargeback:
         assert "TOPICS needs --bootstrap-servers" in result.stderr
         result = CliRunner().invoke(main, ["chargeback", "--usage", str(self.folder / "prices.toml")])
         assert result.exit_code == 1
-        assert "kept usage cannot be used" in result.stderr
+        assert "the stored usage cannot be used" in result.stderr
 
 
 def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:

@@ -32,12 +32,15 @@ if TYPE_CHECKING:
     ("options", "said"),
     [
         (("--route", "a"), "expected INGRESS=EGRESS"),
-        (("--route", "a=b", "--route", "b=c"), "ingress topic itself"),
-        (("--route", "a=b", "--dead-letter-topic", "b"), "where admitted ones go"),
-        (("--route", "a=b", "--dead-letter-topic", ""), "dead_letter_topic: expected a topic's name, not ''"),
+        (("--route", "a=b", "--route", "b=c"), "which is an ingress topic too"),
+        (("--route", "a=b", "--dead-letter-topic", "b"), "which is an ingress or egress topic"),
+        (
+            ("--route", "a=b", "--dead-letter-topic", ""),
+            "dead_letter_topic: expected a topic's name, found ''",
+        ),
         (
             ("--route", "a=b", "--audit-topic", "no such"),
-            "audit_topic: expected a topic's name, not 'no such'",
+            "audit_topic: expected a topic's name, found 'no such'",
         ),
         (("--route", "a=b", "--group", ""), "group_id: expected a name"),
         (("--route", "a=b", "--instance", ""), "instance: expected a name"),
@@ -58,7 +61,7 @@ def test_a_chain_that_verifies_nothing(tmp_path: Path) -> None:
     config.write_text('[[interceptors]]\ntype = "slice"\n')
     command = ["guard", "--config", str(config), "--bootstrap-servers", "nowhere:1", "--route", "a=b"]
     result = CliRunner().invoke(main, command)
-    assert (result.exit_code, "verifies nothing" in result.stderr) == (2, True)
+    assert (result.exit_code, "a chain that verifies records" in result.stderr) == (2, True)
 
 
 def test_lines_count_by_kind_of_refusal() -> None:
@@ -106,11 +109,11 @@ def test_a_dry_run_says_what_would_be_done(
     assert result.exit_code == 1, "some would be refused"
     said = [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line) for line in result.stderr.splitlines()]
     assert said == [
-        "INFO group headerware-guard, instance drawn: only shows what it would do (dry run)",
+        "INFO group headerware-guard, instance random: only shows what it would do (dry run)",
         f"INFO routes {topic} -> {egress}; refused to {{topic}}.dead-letter, accounts to no topic",
-        "INFO judged by the chain slice -> admission -> sign; sent on as they came",
+        "INFO judged by the chain slice -> admission -> sign; sent on unchanged",
         f"INFO admitted by the policy {tmp_path / 'policy.toml'}, for certificates: enforce",
-        "WARNING no topic that is guarded fits rules[2] (ordesr) of the policy; look at its spelling",
+        "WARNING no ingress topic fits rules[2] (ordesr) of the policy; check its spelling",
     ]
     if as_json:
         status = json.loads(result.stdout)["result"]

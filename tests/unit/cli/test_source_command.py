@@ -223,9 +223,9 @@ class TestRunOfAFolder:
     @pytest.mark.parametrize(
         ("file", "text", "message"),
         [
-            ("kafka.toml", 'topic = "x"\n[kafka]\n', r"kafka\.toml: expected the table \[kafka\] alone"),
+            ("kafka.toml", 'topic = "x"\n[kafka]\n', r"kafka\.toml: expected only the table \[kafka\]"),
             ("one.toml", 'nam = "x"\n', r"one\.toml: "),
-            ("three.toml", None, r"three\.toml: .*one\.toml has the name 'one-"),
+            ("three.toml", None, r"three\.toml: .*one\.toml also has the name 'one-"),
         ],
     )
     def test_nothing_runs_if_a_file_is_wrong(
@@ -297,7 +297,7 @@ class TestCheck:
             ('extractor = "lines"\nnothing = 1', "nothing"),
             ('extractor = "no"', "extractor"),
             ('extractor = "lines"\ntransformers = ["no"]', "transformers"),
-            ('extractor = "lines"\nkey_pattern = "("', "key_pattern: is no regular expression"),
+            ('extractor = "lines"\nkey_pattern = "("', "key_pattern: expected a regular expression"),
         ],
     )
     def test_tells_what_is_wrong_and_where(self, config: Path, line: str, message: str) -> None:

@@ -86,7 +86,8 @@ class TestNoChain:
     def test_is_told(self) -> None:
         answer = CliRunner().invoke(main, ["doctor"], env={"HEADERWARE_CONFIG": ""})
         assert answer.exit_code == 0
-        assert "unknown chain: no file names it\n        -> name its file with --config" in answer.output
+        advice = "if the application has a chain, name its file with --config"
+        assert f"unknown chain: no file names it\n        -> {advice}" in answer.output
 
 
 class TestChain:
@@ -210,7 +211,8 @@ class TestChain:
         )
         found = [one for one in examine(path) if one.check == "keys of sign" and one.status == "warn"]
         assert [
-            ("before the next one begins" in one.found, "--not-before" in str(one.advice)) for one in found
+            ("before the next version is valid" in one.found, "--not-before" in str(one.advice))
+            for one in found
         ] == [(True, True)]
 
     def test_a_public_half_is_not_to_be_rotated(self, tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ class TestChain:
         (tmp_path / "keys.json").write_bytes(encode_keyring(ring))
         (found,) = (one for one in examine(path) if one.check == "keys of sign" and one.status == "fail")
         assert "only its public half" in found.found
-        assert "private half" in str(found.advice)
+        assert "the private key" in str(found.advice)
         assert "rotate" not in str(found.advice)
 
     def test_a_revoked_key_is_told_with_since_when(self, tmp_path: Path) -> None:
@@ -458,7 +460,7 @@ def test_rules_of_a_policy_that_are_for_no_topic_are_told(
     ((status, told),) = about(found, "chain: admission")
     assert status == "warn"
     assert told.startswith(
-        f"no topic fits rules[2] (ordesr) of {tmp_path / 'policy.toml'}: neither one that was"
+        f"no topic fits rules[2] (ordesr) of {tmp_path / 'policy.toml'}: neither a topic that was"
     )
 
 
@@ -470,6 +472,6 @@ def test_a_file_of_the_environment_is_told_to_reach_our_clients_alone(
     monkeypatch.setenv("HEADERWARE_CONFIG", str(path))
     ((status, text),) = about(examine(path), "HEADERWARE_CONFIG")
     assert status == "ok"
-    assert "confluent-kafka's do not by themselves" in text
+    assert "confluent-kafka's clients do not by themselves" in text
     monkeypatch.setenv("HEADERWARE_RUN", "1")
     assert about(examine(path), "HEADERWARE_CONFIG") == []

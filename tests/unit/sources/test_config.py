@@ -80,12 +80,14 @@ class TestFromTable:
     @pytest.mark.parametrize("value", [7, 8, 1_000])
     def test_refuses_a_users_value_for_what_the_source_decides(self, value: int) -> None:
         table = {"name": "x", "source": {"type": "decided", "folder": "in"}, "ring_buffer": value}
-        with pytest.raises(ConfigError, match="ring_buffer: the source 'spool' decides this"):
+        with pytest.raises(
+            ConfigError, match="ring_buffer: the source 'spool' sets this option itself; remove it"
+        ):
             SourceConfig.from_table(table)
 
     def test_tells_the_file_of_a_chain_from_that_of_a_source(self) -> None:
         with pytest.raises(
-            ConfigError, match=r"^interceptors: this configures a chain, and no source"
+            ConfigError, match=r"^interceptors: expected the configuration of a source, found a chain"
         ) as caught:
             SourceConfig.from_table({"interceptors": [{"type": "trail"}]})
         assert '"headerware.config" = "chain.toml"' in str(caught.value)
@@ -110,20 +112,23 @@ class TestChecks:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"name": "a b"}, "name: expected a name of letters"),
-            ({"extractor": None}, "extractor: this source gives no records by itself"),
+            ({"name": "a b"}, "name: expected a name of only letters"),
+            ({"extractor": None}, "extractor: this source needs an extractor, found none"),
             ({"source": "spool"}, "source: expected a Source, found str"),
             ({"tasks": 0}, "tasks: expected at least 1"),
             ({"poll_wait_s": float("nan")}, "poll_wait_s: expected at least 0, found nan"),
             ({"partition": -1}, "partition: expected a number from 0, found -1"),
             ({"ring_buffer": -1}, "ring_buffer: expected at least 0"),
-            ({"tasks": 2, "distribution": "all"}, "distribution: .*none may be read twice"),
-            ({"poll_records": 9, "queue_records": 8}, "poll_records: a poll of 9 records"),
-            ({"topic": "{top}"}, r"topic: there is no variable \{top\}; known: name, source, topic"),
-            ({"topic": "{topic"}, "topic: has a brace"),
-            ({"partition": "partition}"}, "partition: has a brace"),
-            ({"key_pattern": "("}, "key_pattern: is no regular expression"),
-            ({"source": Keyless(folder="."), "start_key": "a"}, "start_key: .*no text of its keys"),
+            ({"tasks": 2, "distribution": "all"}, "distribution: .*no object may be read twice"),
+            (
+                {"poll_records": 9, "queue_records": 8},
+                "poll_records: expected at most queue_records = 8, found 9",
+            ),
+            ({"topic": "{top}"}, r"topic: unknown variable \{top\}; known: name, source, topic"),
+            ({"topic": "{topic"}, "topic: expected braces only around variables"),
+            ({"partition": "partition}"}, "partition: expected braces only around variables"),
+            ({"key_pattern": "("}, "key_pattern: expected a regular expression"),
+            ({"source": Keyless(folder="."), "start_key": "a"}, "start_key: .*cannot read keys from text"),
             ({"source": Numbered(folder="."), "start_key": "a"}, "start_key: .*decimal digits"),
             ({"transformers": ["nothing"]}, r"transformers\[0\]: there is no transformer type"),
         ],
@@ -152,11 +157,11 @@ class TestRoute:
     @pytest.mark.parametrize(
         ("options", "context", "message"),
         [
-            ({}, {}, r"asks for \{topic\}"),
-            ({}, {"topic": "a b"}, "cannot be the name of a topic"),
-            ({"topic": ".."}, {}, "cannot be the name of a topic"),
+            ({}, {}, r"needs \{topic\}"),
+            ({}, {"topic": "a b"}, "expected the name of a topic"),
+            ({"topic": ".."}, {}, "expected the name of a topic"),
             ({"topic": "t", "partition": "{topic}"}, {"topic": "x"}, "expected decimal digits"),
-            ({"topic": "t", "key_pattern": "x+"}, {}, "as a whole does not match key_pattern"),
+            ({"topic": "t", "key_pattern": "x+"}, {}, "the object's complete key does not match key_pattern"),
         ],
     )
     def test_refuses_what_names_no_topic_or_partition(

@@ -53,7 +53,7 @@ class TestExtracted:
                 given.skipped = given.skip + 1
                 yield Extracted(b"")
 
-        with pytest.raises(SourceError, match="passed over 3 records, and 2 are known"):
+        with pytest.raises(SourceError, match="expected at most 2 skipped records, found 3"):
             list(extracted(Far(), Input(Pipe(b""), skip=2)))
 
     def test_refuses_what_is_no_record(self) -> None:
@@ -125,7 +125,7 @@ class TestInput:
 
 class TestExtractorFrom:
     def test_refuses_one_without_extract(self) -> None:
-        with pytest.raises(ConfigError, match=r"extractor: Extractor has no extract\(given\)"):
+        with pytest.raises(ConfigError, match=r"extractor: Extractor needs a method extract\(given\)"):
             extractor_from(Extractor())
 
     def test_refuses_other_objects(self) -> None:

@@ -112,7 +112,7 @@ def test_are_refused_if_types_do_not_meet(listed: list[Any]) -> None:
 
 
 def test_are_refused_if_the_extractor_gives_something_else() -> None:
-    with pytest.raises(ConfigError, match="Parse takes bytes, and what is read is dict"):
+    with pytest.raises(ConfigError, match="Parse takes bytes, but the type of the input is dict"):
         Transformers([Parse()], given=dict)
 
 
@@ -173,5 +173,5 @@ class TestDropAndSplit:
             assert transformers(1) == [None]
 
     def test_types_of_a_list_are_those_of_its_objects(self) -> None:
-        with pytest.raises(ConfigError, match="Double takes int, and what Split gives is bytes"):
+        with pytest.raises(ConfigError, match="Double takes int, but the type that Split returns is bytes"):
             Transformers([Split(), Double()])

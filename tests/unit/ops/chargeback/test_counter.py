@@ -146,13 +146,13 @@ class TestCountUsage:
         with KeptUsage(self.path) as kept:
             (end,) = (position.end for (_, number), position in kept.positions().items() if number == 0)
             kept.add(self.topic, {0: Step(end, end + 1)}, {})
-            with pytest.raises(ConfigError, match=f"ends at {end}, but was counted to {end + 1}"):
+            with pytest.raises(ConfigError, match=f"ends at offset {end}, but was counted up to {end + 1}"):
                 count_usage(self.conf, [self.topic], kept, groups=None)
 
     @pytest.mark.parametrize("pattern", ["no-such-*", "!no-such-*"])
     def test_a_topic_that_is_not_there_is_told(self, pattern: str) -> None:
         with (
             KeptUsage(self.path) as kept,
-            pytest.raises(ConfigError, match=rf"no topic that '{re.escape(pattern)}' names or matches"),
+            pytest.raises(ConfigError, match=rf"no topic with the name or pattern '{re.escape(pattern)}'"),
         ):
             count_usage(self.conf, [pattern], kept, groups=None)

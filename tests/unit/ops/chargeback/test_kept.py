@@ -39,7 +39,8 @@ class TestAdd:
     def test_nothing_counts_twice(self, path: Path) -> None:
         with KeptUsage(path) as first, KeptUsage(path) as second:
             first.add("orders", {0: Step(0, 10)}, {SHOP: Sum(10, 100)})
-            with pytest.raises(HeaderwareError, match=r"another process counts into .* nothing counts twice"):
+            said = r"another process has counted up to offset 10 into .* no record was counted twice"
+            with pytest.raises(HeaderwareError, match=said):
                 second.add("orders", {1: Step(0, 5), 0: Step(0, 7)}, {SHOP: Sum(12, 120)})
             assert second.positions() == {("orders", 0): Position(0, 10, 0)}
             assert [row.records for row in second.usage()] == [10]
@@ -116,7 +117,7 @@ class TestMoments:
             kept.add_moment("orders", before, second, {READ: Sum(4, 40)})
             assert kept.moment("orders") == second
             assert [row.records for row in kept.usage()] == [4]
-            with pytest.raises(HeaderwareError, match="another process counts reads"):
+            with pytest.raises(HeaderwareError, match="another process has counted reads"):
                 kept.add_moment("orders", before, second, {READ: Sum(4, 40)})
             assert [row.records for row in kept.usage()] == [4]
 
@@ -135,7 +136,9 @@ class TestFile:
         with KeptUsage(path) as kept:
             kept.require_cluster("one")
             kept.require_cluster("one")
-            with pytest.raises(ConfigError, match="of cluster 'one', and this is 'two'"):
+            with pytest.raises(
+                ConfigError, match="the usage of cluster 'two', found the usage of cluster 'one'"
+            ):
                 kept.require_cluster("two")
 
     def test_of_another_application_is_refused(self, path: Path) -> None:

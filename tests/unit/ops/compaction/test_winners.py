@@ -100,19 +100,19 @@ class TestOffsetsInTheTarget:
 class TestFile:
     def test_is_for_one_purpose(self, path: str) -> None:
         Winners(path, "p").close()
-        with pytest.raises(ConfigError, match="of another rule"):
+        with pytest.raises(ConfigError, match="copy of other topics, or by another rule"):
             Winners(path, "q")
         Winners(path, "p").close()
 
     def test_is_for_one_process(self, path: str) -> None:
-        with Winners(path, "p"), pytest.raises(ConfigError, match="another process works"):
+        with Winners(path, "p"), pytest.raises(ConfigError, match="another process uses"):
             Winners(path, "p")
         Winners(path, "p").close()
 
     def test_of_another_kind_is_refused(self, path: str) -> None:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE other (a)")
-        with pytest.raises(ConfigError, match="no store of a compaction"):
+        with pytest.raises(ConfigError, match="not a store of a compaction"):
             Winners(path, "p")
 
     def test_that_others_have_changed_is_refused(self, path: str) -> None:

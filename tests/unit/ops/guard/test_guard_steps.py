@@ -311,7 +311,7 @@ class TestAFlood:
         letter = read(topics, topics.letters)[0]
         reason = read_reason(letter.headers())
         assert reason is not None
-        assert "it has 100,000 headers, and max_headers is 1,000" in (reason.reason or "")
+        assert "the record has 100,000 headers, and max_headers is 1,000" in (reason.reason or "")
         assert not any(name == "a" for name, _ in letter.headers())
 
 

@@ -36,8 +36,8 @@ class TestTopics:
         assert [guard._ingress() for _ in range(2)] == [[INGRESS]] * 2
         told = [each.getMessage() for each in caplog.records if each.name == "headerware.ops.guard"]
         assert len(told) == 2
-        assert "ingress.guard-audit is left alone" in told[0]
-        assert "ingress.ingress.x is left alone" in told[1]
+        assert "ingress.guard-audit is not guarded" in told[0]
+        assert "ingress.ingress.x is not guarded" in told[1]
 
     def test_that_a_route_does_not_find_are_told_once(
         self, ingress: Ingress, caplog: pytest.LogCaptureFixture
@@ -47,7 +47,7 @@ class TestTopics:
         guard._topics = {"orders": 1}
         assert [guard._ingress() for _ in range(2)] == [[], []]
         assert [each.getMessage() for each in caplog.records if each.name == "headerware.ops.guard"] == [
-            f"no topic fits the route from {route} yet; it is looked for again" for route in ROUTES
+            f"no topic fits the route from {route} yet; the guard will look again" for route in ROUTES
         ]
 
 
@@ -122,7 +122,7 @@ class TestAPartitionWithoutALeader:
         guard._on_assign(answers, [TopicPartition(INGRESS, number) for number in range(2)])
         assert answers.assigned == [(0, 5), (1, OFFSET_BEGINNING)]
         assert (answers.paused, judge.assigned) == ([1], [(INGRESS, 0)])
-        assert guard.status().held == {f"{INGRESS}[1]": "it has no leader"}
+        assert guard.status().held == {f"{INGRESS}[1]": "the partition has no leader"}
         assert judge.is_blind == bool(look_back_s)
         answers.leaders[1] = 2
         guard._look(answers)
@@ -156,7 +156,7 @@ class TestACluster:
             thread.start()
             until(lambda: told, "that it tells of its work, though there is none")
         try:
-            until(lambda: "what was not committed is done again" in caplog.text)
+            until(lambda: "uncommitted records are read again" in caplog.text)
             assert thread.is_alive()
         finally:
             guard.stop()

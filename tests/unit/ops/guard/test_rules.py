@@ -94,7 +94,7 @@ class TestRoutes:
             ({}, "at least one"),
             ({"a b": "c"}, "topic's name"),
             ({"in.{topic}.{topic}": "{topic}"}, "topic's name"),
-            ({"in": "{topic}"}, "says none"),
+            ({"in": "{topic}"}, "in both topics of a route"),
         ],
     )
     def test_refuse_what_is_none(self, table: dict[str, str], match: str) -> None:

@@ -190,7 +190,7 @@ class TestResuming:
         head, block = avro([], "long"), b"\x06\x08" + b"\x02\x04\x06\x08" + SYNC  # three of four values
         for known in range(4):
             properties = {"byte": len(head), "in_block": known} if known else None
-            with pytest.raises(ObjectError, match="goes on behind its last value"):
+            with pytest.raises(ObjectError, match="has bytes after its last value"):
                 records(AvroExtractor(), head + block + block, skip=known, properties=properties)
 
     def test_leaves_an_unfinished_block_of_a_growing_object(self) -> None:

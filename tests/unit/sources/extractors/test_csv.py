@@ -175,7 +175,7 @@ class TestBadRows:
         found = records(CsvExtractor(), b"a,b\n1,2\r3,4\n5,6\r\n")
         assert "carriage return" in str(found[0])
         assert values(CsvExtractor(), b"a,b\n1,2\r3,4\n5,6\r\n") == [None, {"a": "5", "b": "6"}]
-        with pytest.raises(ObjectError, match="lines end in a line feed"):
+        with pytest.raises(ObjectError, match="lines must end with a line feed"):
             values(CsvExtractor(), b"a,b\r1,2\r")
 
     def test_of_endless_fields_at_the_head_are_an_error_of_the_object(self) -> None:

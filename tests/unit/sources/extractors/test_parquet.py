@@ -100,7 +100,7 @@ class TestRows:
         assert [isinstance(record, BadRecordError) for record in found] == [False, True, False]
 
     def test_of_columns_that_are_not_there_are_refused(self) -> None:
-        with pytest.raises(ObjectError, match="no column 'town'"):
+        with pytest.raises(ObjectError, match="expected the column 'town', found: id, city"):
             values(ParquetExtractor(columns=["town"]), SAMPLE)
         with pytest.raises(ConfigError, match="columns"):
             ParquetExtractor(columns=[])

@@ -170,7 +170,7 @@ class TestErrors:
 
     def test_of_a_server_that_always_gives_one_page(self, server: Server) -> None:
         server.body = b"[1, 2]"
-        with pytest.raises(SourceError, match="does the server know 'page'"):
+        with pytest.raises(SourceError, match="check that the server knows the parameter 'page'"):
             server.items()
 
     def test_of_redirects_send_nothing_elsewhere(self, server: Server) -> None:
@@ -187,7 +187,7 @@ class TestErrors:
 
     def test_of_damaged_compression(self, server: Server) -> None:
         server.headers = {"Content-Encoding": "gzip"}
-        with pytest.raises(SourceError, match="page 1 is not the gzip"):
+        with pytest.raises(SourceError, match="page 1: expected gzip"):
             server.items()
 
     def test_and_logs_show_no_secret(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
