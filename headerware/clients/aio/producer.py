@@ -4,11 +4,11 @@ A record goes through ``await produce()`` in these steps:
 
 1. The chain runs on the loop's thread, and librdkafka queues the record, which takes microseconds. A record
    without a chain to go through is queued at once.
-2. What would wait goes to a worker instead: slices, which need room; records while the queue is full; chains
-   that may wait for the network; large payloads; and every record after one of these, so that order stays.
-3. A poller thread waits for delivery reports. It takes the first and wakes the loop, which takes the others
-   on its own thread: two threads that both call into C for each report would hand the interpreter's lock to
-   and fro, which takes ten times as long as the reports themselves.
+2. A call that would wait goes to a worker: slices, which need room; records while the queue is full; chains
+   that may wait for the network; large payloads; and every record after one of these, to keep the order.
+3. A poller thread waits for delivery reports. It takes the first report and wakes the loop, which takes the
+   others on its own thread. If two threads called into C for each report, they would pass the interpreter's
+   lock back and forth, which takes ten times as long as the reports themselves.
 
 So a record is either queued by librdkafka, all of its slices included, or not sent at all, whenever a task
 is cancelled.
@@ -52,14 +52,14 @@ _POLL_S: Final = 0.1
 _FLUSH_S: Final = 0.01
 """How long one call of librdkafka's flush lasts at most.
 
-It goes on with records that are sent meanwhile, which then do not linger. And confluent-kafka would begin one
-of 0.2 s or more again after each callback that raises, so that it took all reports itself.
+A flush also takes records that are sent meanwhile, which then do not linger. After each callback that raises,
+confluent-kafka would repeat a flush of 0.2 s or more, and so take all reports itself.
 """
 _ROOM_S: Final = 0.05
 _REPORTS_AT_ONCE: Final = 1_000
 """How many reports the loop takes before it looks at its other tasks."""
 _IN_A_ROW: Final = 500
-"""After how many records that did not wait a producing task lets others run."""
+"""After how many records without a wait a producing task lets other tasks run."""
 _LARGE_BYTES: Final = 262_144
 """A payload from this size on does not go through the chain on the loop's thread."""
 _c_produce: Final[Any] = cimpl.Producer.produce
@@ -67,9 +67,9 @@ _EVENTS: Final = ("error_cb", "stats_cb", "throttle_cb")
 
 
 class QueueingProducer(Producer):
-    """The synchronous producer beneath: what would wait on the loop's thread is left in ``rest``.
+    """The synchronous producer inside: on the loop's thread, work that would wait is left in ``rest``.
 
-    On any other thread, which is the worker's, it waits for room.
+    On any other thread, which is the worker's thread, it waits for room.
     """
 
     chain: Chain
@@ -82,15 +82,15 @@ class QueueingProducer(Producer):
         self.room: Final = Event()
         """Set when reports have come, which make room in the queue."""
         self.rest: tuple[Callable[[], None], Deliveries, Record] | None = None
-        """What the last ``produce`` on the loop's thread has left to do, and for which record."""
+        """The work that the last ``produce`` on the loop's thread has left, and its record."""
         self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
         rest = flattened(rest)
         self.reports_successes: Final = not boolean(rest, "delivery.report.only.error", default=False)
         """Whether callbacks hear of records that were delivered; futures always do."""
         rest["delivery.report.only.error"] = False
-        self._hw_open(rest)  # with an empty chain, too: reports carry the application's headers
+        self._hw_open(rest)  # even with an empty chain, because reports have the application's headers
         self.default: Final = self._hw_default
-        """The callback of records that have none of their own."""
+        """The callback of records without a callback of their own."""
         self.dropped: Final = self._hw_reports.dropped
         self._look_at(self._hw_chain)
         if self._hw_live is not None:
@@ -102,7 +102,7 @@ class QueueingProducer(Producer):
 
     def _look_at(self, chain: Chain) -> None:
         self.is_plain: bool = not chain
-        """Whether there is nothing in the chain."""
+        """Whether the chain is empty."""
         self._splits = any(states(step, "splits") for step in chain)
         self._names_cluster = any(states(step, "names_cluster") for step in chain)
         self._blocks = any(
@@ -128,11 +128,11 @@ class QueueingProducer(Producer):
         return context
 
     def release(self) -> None:
-        """Send what interceptors hold back, and report what they have dropped."""
+        """Send the records that interceptors hold back, and report dropped records."""
         self._hw_release()
 
     def await_reports(self, timeout: float) -> int:
-        """Wait up to ``timeout`` seconds for all reports, and count those that are left."""
+        """Wait up to ``timeout`` seconds for all reports, and return how many are left."""
         return self._hw_await_reports(timeout)
 
     def serve_dropped(self) -> None:
@@ -141,12 +141,12 @@ class QueueingProducer(Producer):
             self._hw_reports.serve()
 
     def queue_in_turn(self, queue: Callable[[], None], topic: str) -> None:
-        """Do on the worker's thread what sends a record, or what is left of that."""
+        """Send a record on the worker's thread, or do the work that is left of sending it."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
             self.compacted(topic)
         if self._names_cluster:
-            self._cluster_id.wait()  # also if no step of this record's does: once is enough
+            self._cluster_id.wait()  # also if no step of this record needs it: one wait is enough
         queue()
         self.serve_dropped()
 
@@ -207,7 +207,7 @@ class _EnoughError(Exception):
 
 
 class _Reports:
-    """Delivery reports, taken on the event loop's thread; others only learn from it that there are any."""
+    """Take delivery reports on the event loop's thread; other threads only notice that there are any."""
 
     def __init__(self, core: QueueingProducer) -> None:
         self.core: Final = core
@@ -223,14 +223,14 @@ class _Reports:
         self.count: int = 0
         """How many reports the loop has had."""
         self.awaited: asyncio.Future[None] | None = None
-        """What is done at the next report, if anybody waits for one."""
+        """The future that is done at the next report, if a task waits for one."""
 
     # On other threads
 
     def watch(self, call: Callable[[float], int], timeout: float) -> int:
-        """Make a call that would take reports, and have the loop take them; return what the call returns.
+        """Make a call that would take reports, and have the loop take them; return the call's result.
 
-        It is made again until it returns 0 or the time is over.
+        The call is made again until it returns 0 or the time is over.
         """
         deadline = inf if timeout < 0 else monotonic() + timeout
         ident = get_ident()
@@ -264,7 +264,7 @@ class _Reports:
     # On the loop's thread
 
     def _serve(self) -> None:
-        """Take reports; if there are many, again after the loop's other tasks."""
+        """Take reports; if there are many, let other tasks run and go on."""
         self.left = _REPORTS_AT_ONCE
         try:
             self.core.poll(0)
@@ -272,7 +272,7 @@ class _Reports:
             self._results.add(self._serve)
             self._results.wake()
             return
-        except Exception as error:  # noqa: BLE001 - of a callback in C; the loop reports it
+        except Exception as error:  # noqa: BLE001 - a callback of C raised it; the loop reports it
             _report_error(self._results, error)
         finally:
             self.left = 0
@@ -282,7 +282,7 @@ class _Reports:
             self._round_ended.notify_all()
 
     def next(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next report; all who ask for it share it."""
+        """Return a future that is done at the next report; all callers share it."""
         if self.awaited is None:
             self.awaited = self._results.bind().create_future()
         return self.awaited
@@ -303,7 +303,7 @@ class _Reports:
             self._results.wake()
 
     def stop(self) -> None:
-        """Stop after the poll that is under way."""
+        """Stop after the current poll."""
         self._stopped = True
 
     def join(self) -> None:
@@ -316,16 +316,16 @@ class _Reports:
 
 
 class _Delivery(msgspec.Struct, gc=False):
-    """The report of one record, which librdkafka calls; nothing that holds it can be held by it."""
+    """The report of one record, which librdkafka calls; it can be in no reference cycle."""
 
     reports: _Reports
     future: asyncio.Future[Message]
     callback: DeliveryCallback | None
     headers: list[Any] | None = None
-    """Those of a record that does not go through the chain."""
+    """The headers of a record that does not go through the chain."""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Settle the future now if the loop takes reports, or else leave it to the loop."""
+        """Give the future its result if the loop takes reports now, or else leave that to the loop."""
         reports = self.reports
         if self.headers is not None:
             message.set_headers(self.headers)
@@ -367,8 +367,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             functions.
         max_workers: the most threads for calls that wait, such as ``flush`` and transactions; they start
             when they are needed.
-        executor: runs those calls instead; it is not shut down.
-        batch_size: taken for the sake of ``AIOProducer``; librdkafka makes the batches
+        executor: runs these calls instead of threads of our own; it is not shut down.
+        batch_size: accepted as ``AIOProducer`` accepts it; librdkafka makes the batches
             (``batch.num.messages``, ``batch.size``).
         buffer_timeout: likewise (``linger.ms``).
         chain: the chain, if code makes it.
