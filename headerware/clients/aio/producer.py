@@ -378,8 +378,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         KafkaException: confluent-kafka refuses the rest.
 
     It belongs to the event loop on which it is first awaited, and is used there only. Hooks run on the loop's
-    thread, in the task's context; on a thread, in a copy of that context, if the record has to wait. What
-    interceptors hear of deliveries, they hear on the loop's thread or on the poller's.
+    thread, in the task's context; if the record has to wait, they run on a thread, in a copy of that context.
+    Interceptors hear of deliveries on the loop's thread or on the poller's thread.
     """
 
     _hw_core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
@@ -424,7 +424,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     async def reload(self) -> bool:
         """Read the file of the chain again, and let the records after this call go through the new chain.
 
-        As :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
+        It works as :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
 
         Returns:
             whether the chain has changed.
@@ -439,7 +439,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return changed
 
     def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
+        """Return the facts about the chain in force; None if it does not come from a file."""
         return self._hw_core.chain_in_force()
 
     # Sending
@@ -480,7 +480,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             RuntimeError: the producer is closed, or belongs to another event loop.
 
         It waits only while there is no room in the queue. If the task is cancelled meanwhile, the record is
-        not sent, or sent as a whole.
+        not sent, or sent completely.
         """
         loop = get_running_loop()
         if loop is not self._hw_open_on:
@@ -536,7 +536,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         future: asyncio.Future[Message],
         forget: Callable[[], None] | None = None,
     ) -> None:
-        """Have the worker send a record, behind those that wait already."""
+        """Have the worker send a record, after the records that wait already."""
         core = self._hw_core
         try:
             await self._hw_worker.run(partial(core.queue_in_turn, queue, topic), forget=forget)
@@ -545,15 +545,16 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             raise
 
     def __len__(self) -> int:
-        """Count the records that wait to be queued or to be delivered; 0 once it is closed."""
+        """Count the records that wait to be queued or to be delivered; 0 after the close."""
         if self._hw_closing is not None:
             return 0
         return len(self._hw_core) + len(self._hw_worker) + len(self._hw_results)
 
     async def poll(self, timeout: float = 0, *_: Any, **__: Any) -> int:
-        """Wait up to ``timeout`` seconds for a delivery, and count those since the last call.
+        """Wait up to ``timeout`` seconds for a delivery, and count the deliveries since the last call.
 
-        Nobody needs to call it: futures and callbacks are served without it. A negative timeout is none.
+        There is no need to call this, because futures and callbacks are served without it. A negative timeout
+        waits for ever.
         """
         self._hw_running_loop()
         if self._hw_reports.count == self._hw_asked:
@@ -562,7 +563,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return found
 
     async def flush(self, timeout: float = -1) -> int:
-        """Wait up to ``timeout`` seconds for all records to be delivered, and count those that are left."""
+        """Wait up to ``timeout`` seconds for the delivery of all records, and return how many are left."""
         self._hw_running_loop()
         return await self._hw_flush(timeout)
 
@@ -571,7 +572,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         if self._hw_worker.busy:
             queued = asyncio.ensure_future(self._hw_worker.run(_nothing))
             while not queued.done():
-                # What waits for room may wait for what lingers in the queue.
+                # Records that wait for room may wait for records that linger in the queue.
                 await self._hw_flush_queue(min(deadline - monotonic(), _POLL_S))
                 await asyncio.wait([queued], timeout=max(0.0, min(deadline - monotonic(), _ROOM_S)))
                 if not queued.done() and monotonic() >= deadline:
@@ -580,13 +581,13 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return await self._hw_flush_queue(-1 if deadline == inf else deadline - monotonic())
 
     async def _hw_flush_queue(self, timeout: float) -> int:
-        """Flush what librdkafka has; a negative number other than -1 is a deadline that has passed."""
+        """Flush librdkafka's queue; a negative number other than -1 is a deadline that has passed."""
         core, left = self._hw_core, timeout if timeout == -1 else max(0.0, timeout)
         error: Exception | None = None
         if not core.is_plain:
             try:
                 await self._hw_on_thread(core.release)
-            except Exception as raised:  # noqa: BLE001 - it is raised below, when the others are delivered
+            except Exception as raised:  # noqa: BLE001 - it is raised below, after the others are delivered
                 error = raised
         ended = False
 
@@ -597,7 +598,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             self._hw_threads(), self._hw_reports.watch, flush, left
         )
         try:
-            # librdkafka may need 10 ms to see that somebody else has taken the last report.
+            # librdkafka may need 10 ms to see that another thread has taken the last report.
             while not flushed.done() and len(core):
                 await asyncio.wait((flushed, self._hw_reports.next()), return_when=asyncio.FIRST_COMPLETED)
             found = flushed.result() if flushed.done() else 0
@@ -640,7 +641,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         found["client"]["waiting"] = len(self._hw_worker)
         return found
 
-    # Transactions. They are jobs of the worker: behind what waits to be sent, and before what comes later.
+    # Transactions. They are jobs of the worker, after the records that wait to be sent.
 
     async def init_transactions(self, timeout: float = -1) -> None:
         """Prepare the producer for transactions."""
@@ -657,14 +658,14 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         await self._hw_transact(self._hw_core.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float = -1) -> None:
-        """Deliver what was sent, and commit the transaction.
+        """Deliver all sent records, and commit the transaction.
 
-        It goes on if the task is cancelled.
+        The commit goes on if the task is cancelled.
         """
         await self._hw_transact(self._hw_core.commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction; futures of what was not delivered raise ``_PURGE_QUEUE``."""
+        """Abort the transaction; futures of undelivered records raise ``_PURGE_QUEUE``."""
         await self._hw_transact(self._hw_core.abort_transaction, timeout)
 
     async def _hw_transact(self, call: Callable[..., Any], *arguments: Any) -> None:
@@ -698,7 +699,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             self._hw_results.wake()
 
     async def close(self) -> None:
-        """Deliver everything, close the client and the interceptors, once; it goes on if it is cancelled."""
+        """Deliver all records; close the client and the interceptors, once. This goes on if it is cancelled."""
         if self._hw_closing is None:
             self._hw_running_loop()
             self._hw_closing, self._hw_open_on = asyncio.ensure_future(self._hw_close()), None
@@ -723,21 +724,21 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         await self.close()
 
     def __del__(self) -> None:
-        """Leave the end to the finalizer; AIOProducer has a buffer to stop."""
+        """Do nothing, because the finalizer ends the client; AIOProducer would stop a buffer here."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
 def _wire_headers(headers: Any) -> list[Any] | None:
-    """Return headers as confluent-kafka takes them and as a report has them, in a list of their own."""
+    """Return a new list of headers, as confluent-kafka takes them and as a report has them."""
     if headers.__class__ is list:
-        try:  # without what suppress costs
+        try:  # not suppress, which takes longer
             for name, value in headers:
                 if name.__class__ is not str or (value.__class__ is not bytes and value is not None):
                     return list(Headers(headers))
         except (TypeError, ValueError):
-            pass  # no pairs, which Headers refuses
+            pass  # these are not pairs, and Headers refuses them
         else:
             return headers.copy() or None
     return list(Headers(headers)) or None
@@ -749,7 +750,7 @@ def _close_core(core: QueueingProducer, reports: _Reports) -> None:
 
 
 def _nothing() -> None:
-    """Wait for one's turn, and do nothing."""
+    """Do nothing: a job that only waits for its turn."""
 
 
 def _report_error(results: LoopResults, error: Exception) -> None:
