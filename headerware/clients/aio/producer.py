@@ -699,7 +699,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             self._hw_results.wake()
 
     async def close(self) -> None:
-        """Deliver all records; close the client and the interceptors, once. This goes on if it is cancelled."""
+        """Deliver all records; close the client and the interceptors, once. It goes on if cancelled."""
         if self._hw_closing is None:
             self._hw_running_loop()
             self._hw_closing, self._hw_open_on = asyncio.ensure_future(self._hw_close()), None
