@@ -146,7 +146,7 @@ class DeadLetters:
             self._open().poll(0)
 
     def pick_partition(self, record: Record) -> int | None:
-        """Choose one partition for all slices of a dead letter whose key leaves it open."""
+        """Choose one partition for all slices of a dead letter whose key does not decide it."""
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 

@@ -200,7 +200,7 @@ class LiveChain:
     def _read(self, client: FollowsFile) -> LoadedChain:
         reading = _Reading(refuses_empty=True)
         try:
-            chain = client._hw_whole_chain(client_chain(self._conf, None, reading, side=self._side)[0])  # noqa: SLF001 - as above
+            chain = client._hw_complete_chain(client_chain(self._conf, None, reading, side=self._side)[0])  # noqa: SLF001 - as above
         except BaseException:
             # Go on looking at files that were not read because of a mistake in another file.
             self._stamps = {**self._stamps, **reading.stamps}
@@ -301,7 +301,7 @@ class FollowsFile:
         """Return whether there is a chain, or may be one later."""
         return bool(self._hw_chain or (self._hw_live and self._hw_live.follows))
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
         """Return a chain that was read again, with the steps that the client adds."""
         return chain
 
@@ -555,10 +555,10 @@ class _Follower:
 def _folders_of(path: str) -> set[str]:
     """Return the folder of a path, and of each link that the path goes through."""
     found: set[str] = set()
-    whole = os.path.abspath(path)  # noqa: PTH100 - a path as text
-    found.add(os.path.dirname(whole))  # noqa: PTH120 - as above
+    absolute = os.path.abspath(path)  # noqa: PTH100 - a path as text
+    found.add(os.path.dirname(absolute))  # noqa: PTH120 - as above
     with suppress(OSError):
-        found.add(os.path.dirname(os.path.realpath(whole)))  # noqa: PTH120 - as above
+        found.add(os.path.dirname(os.path.realpath(absolute)))  # noqa: PTH120 - as above
     return {folder for folder in found if os.path.isdir(folder)}  # noqa: PTH112 - as above
 
 

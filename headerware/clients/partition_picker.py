@@ -97,7 +97,7 @@ class PartitionPicker:
         return bool(partitions) and time.monotonic() - asked_at <= _REFRESH_S - _MARGIN_S
 
     def learn(self, topic: str) -> None:
-        """Ask for the partitions of a topic unless they are known; without partitions it stays unknown."""
+        """Ask for the partitions of a topic unless they are known; without partitions it remains unknown."""
         now = time.monotonic()
         client = self._client()
         if client is None or self.knows(topic) or now < self._learn_again.get(topic, 0.0):

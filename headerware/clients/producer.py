@@ -121,9 +121,9 @@ class Producer(FollowsFile, cimpl.Producer):
             self._hw_live.follow(self)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
-        beside = DeadLetters(conf)
+        report_producer = DeadLetters(conf)
         self._hw_serving: set[int] = set()
-        session = self._hw_chain.open(self._hw_context(conf, beside))
+        session = self._hw_chain.open(self._hw_context(conf, report_producer))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
@@ -144,10 +144,10 @@ class Producer(FollowsFile, cimpl.Producer):
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._hw_room_timeout_s = timeout_ms / 1000 + _EXPIRY_S if timeout_ms > 0 else inf
         self._hw_sessions = Sessions(self._hw_deliveries, session)
-        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, beside)
+        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, report_producer)
         self._hw_chained = True
 
-    def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
+    def _hw_context(self, conf: Mapping[str, Any], report_producer: DeadLetters) -> Context:
         reference = weakref.ref(self)
         self._hw_max_message_bytes = number(conf, "message.max.bytes", 1_000_000)
         cluster_id = cluster_id_port(self, conf, Producer._hw_is_in_c)
@@ -170,7 +170,7 @@ class Producer(FollowsFile, cimpl.Producer):
             cluster_id=cluster_id,
             wait_for_cluster_id=cluster_id.wait,
             publish=publish,
-            post=beside.post,
+            post=report_producer.post,
             pick_partition=picker,
             is_compacted=CompactedTopics(conf),
             max_message_bytes=self._hw_max_message_bytes,

@@ -70,7 +70,7 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
         found, rest = super()._hw_chain_for(self._hw_serdes.rest, chain)
         return self._hw_serdes.added_to(found), rest
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
         return self._hw_serdes.added_to(chain)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ class DeserializingConsumer(
         found, rest = super()._hw_chain_for(self._hw_serdes.rest, chain)
         return self._hw_serdes.added_to(found), rest
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
         return self._hw_serdes.added_to(chain)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:

@@ -117,8 +117,8 @@ class QueueingProducer(Producer):
             return True
         return self._splits and not (self.picker.knows(topic) and self.compacted.knows(topic))
 
-    def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
-        context = super()._hw_context(conf, beside)
+    def _hw_context(self, conf: Mapping[str, Any], report_producer: DeadLetters) -> Context:
+        context = super()._hw_context(conf, report_producer)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
         assert isinstance(context.is_compacted, CompactedTopics)  # noqa: S101 - as above
