@@ -1,11 +1,12 @@
-"""The cluster's id: asking for it never blocks; who must state it in the first record waits for it, once.
+"""The cluster's id. Asking for it never blocks; a step that states it in the first record waits for it, once.
 
-All clients of the process wait for a cluster together: if it cannot be reached, the first wait is the long
-one, and clients that are made in the next half minute hardly wait.
+All clients of the process wait for a cluster together. If the cluster cannot be reached, the first wait is
+long, and clients that are made in the next half minute hardly wait.
 
-A consumer is asked on the thread that polls. From confluent-kafka 2.16 on, a call of another thread waits
-until the poll that is under way is over, and may wait for many, if they follow each other; a callback would
-wait for ever. So these only look at what is known, and the thread that polls asks for them.
+Only the thread that polls asks a consumer for the id. From confluent-kafka 2.16 on, a call of another thread
+waits until the current poll ends, and may wait for many polls if they follow each other; a call in a callback
+would wait for ever. So other threads and callbacks only look at what is known, and the thread that polls asks
+for them.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from headerware.kafka.settings import bootstrap_servers
 _WAIT_S: Final = 2.0
 """How long the first record may wait; a client that reaches its brokers knows the id within milliseconds."""
 _SHORT_WAIT_S: Final = 0.05
-"""How long it may wait if another client has just waited in vain."""
+"""How long the first record may wait if another client has just waited in vain."""
 _UNREACHABLE_S: Final = 30.0
 """How long after such a wait the cluster counts as out of reach."""
 _waits: Final[BoundedCache[str | None, float]] = BoundedCache(1_000)
-"""When the wait for a cluster ends or has ended, by its addresses, as long as nobody has reached it."""
+"""When the wait for a cluster ends or has ended, by its addresses, until a client reaches the cluster."""
 _TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 5.0
 _CALLBACK_RETRY_S: Final = 1.0
 _log: Final = logging.getLogger("headerware")
 
 _Ask = Callable[[float], str | None]
-"""Returns the cluster's id, or None if it is still unknown after that many seconds; with 0 it only looks."""
+"""Returns the cluster's id, or None if the id is still unknown after that many seconds; 0 does not wait."""
 
 
 class ClusterIdPort:
@@ -53,10 +54,10 @@ class ClusterIdPort:
         self._known: str | None = None
         self._waiting = RLock()  # a signal's handler may send, too
         self.may_wait: bool = True
-        """Whether :meth:`wait` has not been called yet, or not come back."""
+        """Whether no call of :meth:`wait` has returned yet."""
 
     def __call__(self) -> str | None:
-        """Look, without waiting."""
+        """Return the id if it is known, without waiting."""
         if self._known is None and self._asks_here():
             self._learn(0)
         return self._known
@@ -67,7 +68,7 @@ class ClusterIdPort:
             _waits.pop(self._servers, None)
 
     def ask_for_others(self) -> None:
-        """Ask if another thread had to leave it to this one, which polls."""
+        """Ask for the id if another thread wanted it and may not ask; this thread polls."""
         if self._is_wanted:
             self()
 
@@ -78,7 +79,7 @@ class ClusterIdPort:
     def wait(self) -> None:
         """Return once the id is known, or after two seconds at most; only the first call waits.
 
-        Calls of other threads meanwhile return together with it. A thread that must not ask does not wait.
+        Calls of other threads return together with the first. A thread that must not ask does not wait.
         """
         if self.may_wait and self._asks_here():
             with self._waiting:
@@ -92,7 +93,7 @@ class ClusterIdPort:
 
 
 def _wait_s(servers: str | None) -> float:
-    """Return how long a client may wait for its cluster: with others, until the first of them gives up."""
+    """Return how long a client may wait for its cluster: until the client that waited first gives up."""
     now = time.monotonic()
     ends = _waits.get(servers)
     if ends is None or now > ends + _UNREACHABLE_S:
@@ -107,14 +108,14 @@ def cluster_id_port(
     *,
     may_ask: Callable[[Any], bool] = lambda _: True,
 ) -> ClusterIdPort:
-    """Return what knows the id of a client's cluster.
+    """Return the port that finds out the id of a client's cluster.
 
-    The client is held weakly; ``may_ask`` says whether this thread may call it at all. From confluent-kafka
-    2.16 on it knows the id itself: a timeout of 0 only looks at what librdkafka's own threads have learned
-    (16 us the first time, 3 us while it is unknown, then nothing). Inside a producer's callback, which must
-    not call its client, a short-lived thread looks, once a second at most. For a client of an older version,
-    a thread of our own asks. If the application passes tokens by ``oauth_cb``, nobody asks: the callback
-    would run in that thread at the same time as for the client, and its failure there would be the client's.
+    The client is held weakly; ``may_ask`` says whether this thread may call the client. From confluent-kafka
+    2.16 on, the client knows the id: a timeout of 0 only looks at what librdkafka's own threads have learned
+    (16 us the first time, 3 us while it is unknown, then nothing). A producer's callback must not call its
+    client, so a short-lived thread looks, once a second at most. For a client of an older version, a thread
+    of our own asks. If the application passes tokens by ``oauth_cb``, nobody asks: that thread would call
+    ``oauth_cb`` while the client calls it, too, and a failure there would count as the client's.
     """
     servers = bootstrap_servers(conf)
     if hasattr(client, "cluster_id"):
@@ -144,7 +145,7 @@ def _asker(client: Any, is_in_callback: Callable[[Any], bool]) -> _Ask:
             return None
         if not is_in_callback(live):
             return _asked(live, timeout_s)
-        # On the thread of a callback, confluent-kafka would abort the process.
+        # A call on the thread of a callback would make confluent-kafka abort the process.
         if not timeout_s and time.monotonic() < again_at:
             return None
         again_at = time.monotonic() + _CALLBACK_RETRY_S
@@ -168,7 +169,7 @@ def _asked(client: Any, timeout_s: float) -> str | None:
 
 
 def _background_asker(conf: Mapping[str, Any]) -> _Ask:
-    """Ask through a client of its own, so that closing the application's never meets a call under way."""
+    """Ask through a client of its own, so that the application never closes its client during the call."""
     settings = dict(conf)
     found: list[str] = []
     is_answered = Event()

@@ -1,7 +1,7 @@
-"""Commits of a consumer: bring offsets to the broker, and tell interceptors of those that arrived.
+"""Commits of a consumer: send offsets to the broker, and tell interceptors which offsets were committed.
 
-confluent-kafka calls a callback for commits that do not wait, and for those that librdkafka makes by itself;
-interceptors are told there. Of commits that wait, they are told when these return.
+For commits that do not wait, and for the commits that librdkafka makes by itself, confluent-kafka calls a
+callback, which tells the interceptors. After a commit that waits, the interceptors are told when it returns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headerware.core.session import Session
 
 CommitCallback = Callable[[KafkaError | None, list[TopicPartition]], Any]
 _Committed = list[TopicPartition] | None
-"""What was committed, with the application's own metadata; None of a commit that does not wait."""
+"""The committed offsets, with the application's own metadata; None for a commit that does not wait."""
 _c_commit: Final[Any] = cimpl.Consumer.commit
 _log: Final = logging.getLogger("headerware")
 
@@ -28,12 +28,12 @@ _log: Final = logging.getLogger("headerware")
 def commit_offsets(
     client: Any, session: Session, offsets: list[TopicPartition], *, waits: bool
 ) -> _Committed:
-    """Commit offsets."""
+    """Commit offsets, and return them; return None if the commit does not wait."""
     return _told(session, _commit(client, session, offsets, waits=waits))
 
 
 def commit_quietly(client: Any, session: Session, offsets: list[TopicPartition], *, waits: bool) -> None:
-    """Commit offsets; if that fails, log it, because records may only repeat."""
+    """Commit offsets. If that fails, log it: records may repeat, and none is lost."""
     try:
         commit_offsets(client, session, offsets, waits=waits)
     except KafkaException as error:
@@ -41,7 +41,7 @@ def commit_quietly(client: Any, session: Session, offsets: list[TopicPartition],
 
 
 def commit_stored(client: Any, offsets: Offsets, *, waits: bool) -> _Committed:
-    """Commit the stored offsets, also the watermarks, which librdkafka would not commit by itself."""
+    """Commit the stored offsets and the watermarks, which librdkafka would not commit by itself."""
     session, held = offsets.session, offsets.take_watermarked()
     if not held:
         return _told(session, _commit(client, session, waits=waits))
@@ -61,7 +61,7 @@ def commit_stored(client: Any, offsets: Offsets, *, waits: bool) -> _Committed:
 def _commit(
     client: Any, session: Session, offsets: list[TopicPartition] | None = None, *, waits: bool
 ) -> _Committed:
-    """Commit by confluent-kafka's method, and tell interceptors of a call that waits for the broker."""
+    """Commit by confluent-kafka's method, and tell interceptors of the operation if the call waits."""
     if not waits or not session.hears_operations:
         return _c_commit(client, offsets=offsets, asynchronous=not waits)  # type: ignore[no-any-return]
     began_ns = time.time_ns()
@@ -75,7 +75,7 @@ def _commit(
 
 
 def _told(session: Session, partitions: _Committed) -> _Committed:
-    """Tell interceptors of a commit that waited, for which confluent-kafka calls no callback."""
+    """Tell interceptors of a commit that waited, because confluent-kafka calls no callback for it."""
     if partitions is None:
         return None
     own = [with_own_metadata(partition) for partition in partitions]
@@ -101,7 +101,7 @@ def on_commit(
 
 
 def _tell_committed(session: Session, partitions: list[TopicPartition]) -> None:
-    """Tell interceptors of those offsets that were committed."""
+    """Tell interceptors which of the offsets were committed."""
     done = [partition for partition in partitions if partition.offset >= 0 and partition.error is None]
     if done:
         session.committed(done)

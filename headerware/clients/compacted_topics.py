@@ -1,4 +1,4 @@
-"""Whether topics are compacted, so that no message is cut there whose slices compaction would remove."""
+"""Whether topics are compacted: no message is sliced there, because compaction would remove slices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _REFRESH_S: Final = 300.0
 
 
 class CompactedTopics:
-    """Ask the cluster for ``cleanup.policy``, once in five minutes and topic; for several threads.
+    """Ask the cluster for ``cleanup.policy``, once in five minutes for each topic; safe for several threads.
 
-    That takes the right ``DESCRIBE_CONFIGS`` on the topic.
+    The client needs the right ``DESCRIBE_CONFIGS`` on the topic.
 
     Args:
         conf: the settings of a client of confluent-kafka.
@@ -26,13 +26,13 @@ class CompactedTopics:
         self._known: Final[dict[str, tuple[float, bool | None]]] = {}
 
     def __call__(self, topic: str) -> bool | None:
-        """Return whether a topic is compacted; None if nobody tells."""
+        """Return whether a topic is compacted; None if the cluster does not say."""
         if not self.knows(topic):
             self._known[topic] = time.monotonic(), self._ask(topic)
         return self._known[topic][1]
 
     def knows(self, topic: str) -> bool:
-        """Return whether the answer is known, so that a call asks nobody."""
+        """Return whether the answer is known, so that a call does not ask the cluster."""
         asked_at, _ = self._known.get(topic, (float("-inf"), None))
         return time.monotonic() - asked_at <= _REFRESH_S
 

@@ -3,15 +3,15 @@
 A record goes through ``poll`` or ``consume`` in these steps:
 
 1. confluent-kafka's own method fetches a message.
-2. The chain makes of its record one record, several, none or an error.
-3. One record goes to the application at once. Everything else waits in the inbox of :class:`Delivery`
+2. The chain makes one record, several, none or an error of the message's record.
+3. One record goes to the application at once. Every other outcome waits in the inbox of :class:`Delivery`
    (``delivery.py``), which says what to give, and which partitions and offsets to pause, resume, seek, store
-   and commit. This class does it.
+   and commit. This class carries that out.
 
-A refused record comes alone, never in a list with others. An application that dies of it has processed all
-records before it and has got none after it, so the offset after it may be committed at once
-(``refused_records.py``). Dead letters are sent in batches; the records after one wait until it is stored.
-``interrupts.py`` makes good what an interrupt leaves between two steps.
+A refused record comes alone, never in a list with others. If the application dies of the error, it has
+processed all records before the refused one and has got none after it, so the offset after the refused record
+may be committed at once (``refused_records.py``). Dead letters are sent in batches; the records after a dead
+letter wait until it is stored. After an interrupt between two steps, ``interrupts.py`` recovers the records.
 """
 
 from __future__ import annotations
@@ -83,19 +83,19 @@ from headerware.kafka.messages import record_of
 from headerware.kafka.settings import boolean, bootstrap_servers, number
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
-# Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
+# Not by the name in confluent_kafka, which our instrumentation and others replace.
 _C: Final[Any] = cimpl.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
 _c_commit, _c_store = _C.commit, _C.store_offsets
 _TICK_S: Final = 0.5
 _KEEP_ALIVE_S: Final = 0.1
-"""The least time between two polls whose only purpose is to stay in the group."""
+"""The least time between two polls whose only purpose is to remain in the group."""
 _LOOP_S: Final = 0.1
-"""How long a loop waits before it looks whether it was stopped."""
+"""How long a loop waits before it looks whether ``stop`` was called."""
 _LONG_WAIT_S: Final = 1.0
-"""After how long without room for dead letters the group is told that this consumer lives."""
+"""How long there may be no room for dead letters before a poll tells the group that this consumer lives."""
 _REPORTS_S: Final = 0.05
-"""How long to listen for the reports of dead letters before the wire is asked again."""
+"""How long to wait for the reports of dead letters before the next fetch."""
 _LAST_REPORTS_S: Final = 5.0
 """How long to wait for dead letters on their way before partitions go, or the consumer closes."""
 _MAX_BATCH: Final = 1_000_000
@@ -103,7 +103,7 @@ _log: Final = logging.getLogger("headerware")
 
 
 def _pause(consumer: Any, partitions: list[TopicPartition]) -> None:
-    # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
+    # This raises if the consumer is closed; confluent-kafka's pause would then end the process (2.13).
     _C.assignment(consumer)
     _C.pause(consumer, partitions)
 
@@ -126,17 +126,17 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         ConfigError: the chain's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    Without a chain it is the raw client: confluent-kafka's own methods answer. The application meets a
-    record that the chain refuses once, and its offset counts as consumed, also over a restart. The error is
-    raised if ``chain`` was passed. If the chain comes from configuration, for an application that does not
-    know of it, it is a message whose ``error()`` is set. Like confluent-kafka's consumer, it has one caller
-    at a time.
+    Without a chain it is the raw client: confluent-kafka's own methods answer. The application is told of a
+    refused record once, and the record's offset counts as consumed, also after a restart. The error is raised
+    if ``chain`` was passed. If the chain comes from configuration, for an application that does not know of
+    the chain, the record is a message whose ``error()`` is set. Like confluent-kafka's consumer, the client
+    has one caller at a time.
     """
 
     _hw_hides_headers = False
-    """Said again, because a serializing client has this class before an instrumented one among its bases."""
+    """Repeated here, because a serializing client has this base before an instrumented class."""
     _hw_raises_events: bool = False
-    """Whether ``poll`` raises error events, so that nobody overlooks them."""
+    """Whether ``poll`` raises error events rather than return them as messages."""
     _hw_stopping: bool = False
     """Whether ``stop`` was called."""
     _HW_FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
@@ -159,7 +159,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             self._hw_live.follow(self)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
-        # Two, because dead letters are waited for, and reports never are.
+        # Two producers, because we wait for dead letters, and never for reports.
         dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
         context = consumer_context(self, conf, dead_letters.publish, dead_letters, reports)
         assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - it was made there
@@ -214,8 +214,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def reload(self) -> bool:
         """Read the file of the chain again, and take the next record from the wire through the new chain.
 
-        As in other clients; and messages of which only some slices have come are kept, or read again if the
-        new chain treats slices in another way.
+        It works as in other clients. In addition, a message that is not complete yet keeps its slices, or
+        they are read again if the new chain treats slices in another way.
         """
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         return FollowsFile.reload(self)
@@ -282,7 +282,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_remove_partitions(partitions, commit=False)
 
     def _hw_commit_before_leaving(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit what is safe of partitions before the application gives them up."""
+        """Commit the safe offsets of partitions before the application gives the partitions up."""
         topic_partitions = {topic_partition_of(partition) for partition in partitions}
         self._hw_await_reports(topic_partitions)
         if self._hw_executor is not None:
@@ -296,7 +296,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             self._hw_executor.begin(chosen)
 
     def _hw_before_revocation(self, partitions: list[TopicPartition], *, lost: bool = False) -> None:
-        """Let records at work of partitions that go be finished, and commit them."""
+        """Wait for the records at work of partitions that go, and commit them."""
         topic_partitions = {topic_partition_of(partition) for partition in partitions}
         if not lost:
             self._hw_await_reports(topic_partitions)
@@ -312,7 +312,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             self._hw_executor.forget(topic_partitions)
         self._hw_delivery.forget(topic_partitions)
         for topic_partition in topic_partitions:
-            # librdkafka has committed the stored offset, if the partition was still ours.
+            # librdkafka has committed the stored offset if the partition was still ours.
             self._hw_refused_offsets.pop(topic_partition, None)
 
     # Records
@@ -334,8 +334,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to ``num_messages`` messages, or an empty list after ``timeout`` seconds.
 
-        Returns those before a refused record. The next call answers for the refused record alone: with a
-        message whose ``error()`` is set, or by raising if the chain was passed in code.
+        Returns only the messages before a refused record. The next call answers for the refused record: it
+        returns a message whose ``error()`` is set, or raises if the chain was passed in code.
 
         Raises:
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
@@ -345,7 +345,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         return self._hw_next(num_messages, timeout)
 
     def _hw_next(self, limit: int, timeout: float, *, polls: bool = False) -> list[Message]:
-        """Return the next messages; ``polls`` if confluent-kafka's ``poll`` is to fetch the only one."""
+        """Return the next messages; with ``polls``, confluent-kafka's ``poll`` fetches the only one."""
         self._hw_begin_fetch()
         delivery, fetch = self._hw_delivery, self._hw_fetch
         began_ns = time.time_ns() if self._hw_observes and self._hw_is_awaited() else 0
@@ -393,7 +393,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                     break
                 delivery.add(message, record, outcome)
             else:
-                # Only one after a batch was thrown away, or a callback that always raises would stop all.
+                # After a batch was thrown away, fetch one: else a callback that always raises stops all.
                 wanted = 1 if fetch.lost_a_batch else min(room, limit - len(delivery.given))
                 batch = fetch.consume(self, wanted, wait_s, may_raise=not delivery.given)
                 if self._hw_needs_ticks:
@@ -402,20 +402,20 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 if batch:
                     fetch.lost_a_batch = False
                     self._hw_take_batch(batch)
-                # A batch that is short was cut off by our own timeout, not by the caller's.
+                # A short batch was cut off by our own timeout, not by the caller's timeout.
                 enough = len(batch) == wanted or (not batch and bool(delivery.entries))
         if began_ns or self._hw_only_at_work:
             self._hw_hand_over(delivery.given, began_ns)
-        # From here on no call and no loop, so that an interrupt comes before this or after us.
+        # No call and no loop follows, so an interrupt comes before this line or after the method.
         messages, delivery.given = delivery.given, []
-        # Records that a callback threw away are read again when the application has got its error.
+        # Records that a callback threw away are read again after the application has got the error.
         fetch.thread = 0 if fetch.deferred_error is None else fetch.thread
         return messages
 
     def _hw_listen_for_reports(self, left: float, *, waits: bool) -> int:
-        """Take the reports of dead letters, and return for how many more there is room.
+        """Take the reports of dead letters, and return how many more may be sent.
 
-        ``waits`` says that the wire has nothing, so that there is time to wait for a report.
+        ``waits`` says that the last fetch was empty, so there is time to wait for a report.
         """
         dead_letters, delivery = self._hw_dead_letters, self._hw_delivery
         if waits or not dead_letters.room or delivery.is_full:
@@ -424,7 +424,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             dead_letters.wait(0)
         room = 0 if delivery.is_full else dead_letters.room
         if room:
-            # A pause throws away what librdkafka has fetched, so only a long wait is worth one.
+            # A pause throws away what librdkafka has fetched, so only a long wait justifies one.
             self._hw_next_keep_alive = time.monotonic() + _LONG_WAIT_S
         else:
             self._hw_poll_timeout(0)
@@ -433,7 +433,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_end_implicit(self, error: BaseException | None = None) -> None:
         if self._hw_in_process is not None and (self._hw_delivery.given or self._hw_delivery.leaving):
-            self._hw_in_process[1].clear()  # an interrupt came before the application got them
+            self._hw_in_process[1].clear()  # an interrupt came before the application got these records
         Processes._hw_end_implicit(self, error)  # noqa: SLF001 - not super(): instrumented classes are none of ours
 
     def _hw_begin_fetch(self) -> None:
@@ -444,14 +444,14 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             raise deferred
         in_process = self._hw_in_process
         if in_process is not None:
-            if self._hw_only_at_work:  # without further calls, for this is all that poll does about it
+            if self._hw_only_at_work:  # without further calls, because poll does this for each record
                 in_process[0].__exit__(None, None, None)
                 self._hw_in_process = None
             else:
                 self._hw_end_implicit()
         if fetch.thread:
             fetch.thread = get_ident()
-            # Not _getframe(3): a thread may have begun with the call.
+            # Not _getframe(3), which a thread that begins with the call does not have.
             caller = sys._getframe(2)  # noqa: SLF001 - as inspect does
             self._hw_recover(caller.f_back)
         if self._hw_next_chain is not None:
@@ -464,13 +464,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             self._hw_refused_offsets.commit_if_due(self)
 
     def _hw_is_polled_elsewhere(self) -> bool:
-        """Return whether another thread polls, now or again and again."""
+        """Return whether another thread polls."""
         if self._hw_executor is not None:
             return not self._hw_executor.is_poller()
         return self._hw_fetch.thread not in (0, get_ident())
 
     def _hw_poll_timeout(self, left: float) -> float:
-        """Return how long to wait for the wire before the chain has to be asked again."""
+        """Return how long a fetch may wait before the chain has to be asked again."""
         if self._hw_needs_ticks and not 0 <= left <= _TICK_S:
             left = _TICK_S
         if not self._hw_delivery.delayed:
@@ -479,7 +479,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         return first if left < 0 else min(left, first)
 
     def _hw_take_batch(self, batch: list[Message]) -> None:
-        """Take a batch through the chain; its messages are given at once, or go into the inbox."""
+        """Take a batch through the chain; give its messages at once, or put them into the inbox."""
         delivery = self._hw_delivery
         if delivery.reassembles:
             for message in batch:
@@ -523,7 +523,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         raise ConsumeError(error, refused, message) from refused
 
     def _hw_tell(self, entry: Entry) -> Message:
-        """Answer for a refused record: raise, or return a message if the application does not know of us."""
+        """Answer for a refused record: raise, or return a message if the chain was not passed in code."""
         error = entry.error
         assert error is not None  # noqa: S101 - its state says so
         self._hw_carry_out()
@@ -536,10 +536,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             _log.warning("%s (refused; further ones for this reason are only counted)", str(error))
         return as_message(error, entry.topic_partition, entry.offset)
 
-    # What Delivery wants
+    # The commands of Delivery
 
     def _hw_carry_out(self) -> None:
-        """Do what Delivery wants; a command that was interrupted is carried out again."""
+        """Carry out the commands of Delivery; an interrupted command is carried out again."""
         delivery = self._hw_delivery
         while delivery.commands:
             command = delivery.commands[0]
@@ -575,7 +575,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             _log.debug("%s is not assigned any more: %s", offset, error)
 
     def _hw_store_message(self, message: Message) -> None:
-        """Store by message, which costs a third of storing by partition."""
+        """Store the offset after a message; this takes a third of the time of storing by partition."""
         try:
             _c_store(self, message)
         except KafkaException as error:
@@ -586,7 +586,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_await_reports(
         self, topic_partitions: set[TopicPartitionKey] | None = None, timeout_s: float = _LAST_REPORTS_S
     ) -> None:
-        """Wait for the dead letters on their way, of all partitions or of some, and pass their records."""
+        """Wait for the dead letters on their way, of all or some partitions; pass over their records."""
         delivery, deadline = self._hw_delivery, time.monotonic() + timeout_s
         while delivery.pending(topic_partitions) and time.monotonic() < deadline:
             self._hw_dead_letters.wait(_REPORTS_S)
@@ -594,7 +594,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_carry_out()
 
     def _hw_wait_for_retry(self, left: float) -> bool:
-        """Wait until a record that is held back may be tried again; return False if there is none, or now."""
+        """Wait until a record that is held back may be tried again; return whether there was a wait."""
         retry_at = self._hw_delivery.retry_at
         waits = retry_at - time.monotonic() if retry_at else 0.0
         if waits <= 0:
@@ -603,7 +603,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         return True
 
     def _hw_stay_in_the_group(self, timeout: float) -> None:
-        """Poll with all partitions paused, so that an outage of dead letters costs no membership."""
+        """Poll with all partitions paused, so that the group keeps this member while dead letters wait."""
         now = time.monotonic()
         if not timeout and now < self._hw_next_keep_alive:
             return
@@ -623,7 +623,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     # Between records
 
     def _hw_tick(self) -> None:
-        """Ask the chain, now and then, for expired records, and bring watermarks to the broker."""
+        """Now and then, take expired records from the chain, and commit watermarks."""
         now = time.monotonic()
         if now < self._hw_next_tick and not self._hw_session.is_due():
             return
@@ -631,7 +631,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_delivery.tick()
 
     def _hw_recall_watermark(self, message: Message) -> None:
-        """Look, at the first record of a partition, for the watermark of the consumer before this one."""
+        """At the first record of a partition, look for the watermark of an earlier consumer."""
         offsets, topic_partition = (
             self._hw_delivery.offsets,
             (message.topic() or "", message.partition() or 0),
@@ -663,16 +663,17 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     @unless_chained(_resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Resume partitions; one whose first record waits for its moment goes on when that comes."""
+        """Resume partitions; a partition whose first record waits for its moment goes on at that moment."""
         delivery = self._hw_delivery
         _resume(self, [each for each in partitions if topic_partition_of(each) not in delivery.delayed])
         delivery.application_paused.difference_update(map(topic_partition_of, partitions))
 
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
-        """Go to an offset; to the first slice of a message that was delivered there in this session.
+        """Go to an offset, or to the first slice of a message that was delivered there in this session.
 
-        While :meth:`run` is under way, any thread may call it: what was read of the partition is forgotten.
+        While :meth:`run` is under way, any thread may call this. Records that were read of the partition are
+        forgotten.
         """
         (self._hw_seek if self._hw_executor is None else self._hw_executor.seek)(partition)
 
@@ -765,7 +766,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         delivery = self._hw_delivery
-        # Those of other partitions may be of another consumer of the group, for which a transaction asks.
+        # A transaction may ask for partitions of another consumer of the group.
         if any(topic_partition_of(position) in delivery.positions for position in positions):
             self._hw_refuse_offsets_of_the_application()
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
@@ -779,7 +780,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         return metadata
 
     def _hw_commit_watermarks(self) -> None:
-        """Bring the last watermarks to the broker, if the client commits by itself."""
+        """Commit the last watermarks, if the client commits by itself."""
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         held = self._hw_delivery.offsets.take_watermarked(everything=True) if self._hw_commits else []
         if held:
@@ -788,7 +789,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_recover(self, caller: FrameType | None, *, ends: bool = False) -> None:
         """Recover records that an interrupt, or a callback that raised, left between wire and application.
 
-        ``caller`` and ``ends`` are as of :meth:`~headerware.clients.interrupts.Fetch.was_interrupted`.
+        ``caller`` and ``ends`` are explained by
+        :meth:`~headerware.clients.interrupts.Fetch.was_interrupted`.
         """
         fetch = self._hw_fetch
         if not fetch.was_interrupted(self, self._HW_FETCHING, caller, ends=ends):
@@ -805,15 +807,15 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     # Processing
 
     def messages(self, timeout: float = -1) -> MessageLoop:
-        """Iterate over messages; each is in :meth:`processing` while the loop's body works at it.
+        """Iterate over messages; each is in :meth:`processing` while the loop's body runs.
 
         Args:
             timeout: end after so many seconds without a message; a negative number waits for ever.
 
-        The loop also ends after :meth:`stop`. Refused records, and events, come as :meth:`poll` gives them.
-        A ``for`` loop does not tell its iterator why it ends: if its body raises or breaks, interceptors hear
-        of a GeneratorExit. In ``with consumer.messages() as messages: for message in messages: ...`` they
-        hear of the error, and of none after a ``break``.
+        The loop also ends after :meth:`stop`. Refused records, and events, come as :meth:`poll` gives them. A
+        ``for`` loop does not tell its iterator why it ends. If its body raises or breaks, interceptors get a
+        GeneratorExit. In ``with consumer.messages() as messages: for message in messages: ...`` they get the
+        error, and None after a ``break``.
         """
         return MessageLoop(partial(self._hw_next_message, timeout), self.processing)
 
@@ -843,29 +845,29 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         Args:
             handler: called with each message by one of the workers; the message is processed when it returns.
             workers: how many messages are processed at once.
-            order: what is processed one after the other: the records of one ``key``, of one
+            order: which records are processed one after the other: records of one ``key``, of one
                 ``partition``, or ``none``. Records without a key keep the order of their partition.
-            on_failure: what becomes of a record that the handler failed on for good, or that the chain
-                refused: ``raise`` ends ``run`` with that error, ``skip`` passes it over, and
-                ``dead_letter`` keeps it as it was on the wire in another topic first.
-            attempts: how often the handler is tried in all.
+            on_failure: what happens to a record that the chain refused, or on which the last attempt of the
+                handler failed: ``raise`` ends ``run`` with that error, ``skip`` passes the record over, and
+                ``dead_letter`` first stores the record as it was on the wire in another topic.
+            attempts: how often the handler is called for one record.
             retry_on: the exceptions that are worth another attempt.
-            backoff_s: seconds before the second attempt; they double with each further one, and up to
-                half of them, at random, is left out.
+            backoff_s: seconds before the second attempt; they double with each further attempt. Up to half of
+                the pause is left out, at random.
             max_backoff_s: the longest pause between two attempts, in seconds.
             dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
             dead_letter_headers: the headers that say why: ``connect``, ``spring`` or ``headerware``.
-            dead_letter_unavailable: what becomes of a record whose dead letter cannot be stored: ``hold``
-                tries again and again, and the offset waits; ``refuse`` passes it over, as ``skip`` does.
+            dead_letter_unavailable: what happens to a record whose dead letter cannot be stored: ``hold``
+                tries again and again, and the offset waits; ``refuse`` passes the record over, as ``skip``.
             max_pending: how many records may wait or be at work, shared by the assigned partitions.
-            stop_timeout_s: how long to wait for records at work at the end, in seconds.
-            revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
+            stop_timeout_s: how long to wait for records at work at the end, in seconds. revoke_timeout_s: how
+            long to wait for records at work of a partition that goes to another consumer.
 
         Raises:
             ConfigError: an option cannot work; or the client stores offsets by itself, see below.
             TypeError: the handler is a coroutine function.
             KafkaException: the client failed.
-            Exception: with ``on_failure="raise"``, what the handler raised, or why the chain refused.
+            Exception: with ``on_failure="raise"``, the error of the handler, or of the chain that refused.
 
         A client without a chain stores an offset when ``poll`` returns the message, so it needs
         ``headerware.processing = "explicit"``.
@@ -898,7 +900,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_run(Executor(self._hw_client(), self._hw_delivery, handler, options, self._hw_run_counts))
 
     def _hw_client(self) -> Client:
-        """Return what an executor asks of this consumer."""
+        """Return the calls that an executor makes to this consumer."""
         return Client(
             poll=self.poll,
             pause=self.pause,
@@ -911,14 +913,14 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         )
 
     def _hw_run(self, executor: Executor) -> None:
-        """Let an executor process what is read; the consumer is as before afterwards."""
+        """Let an executor process the records; restore the consumer's settings afterwards."""
         delivery, options = self._hw_delivery, executor.options
         if options.on_failure == "dead_letter" or self._hw_session.takes_objects:
             self._hw_keep_originals()
         if options.on_failure == "dead_letter" and options.dead_letter_headers == "headerware":
             self._hw_session.context.awaited_cluster_id()  # the workers cannot ask while this thread polls
         before = delivery.stores, self._hw_raises_errors, self._hw_raises_events, self._hw_is_given_later
-        # What poll gives is not processed yet, and the executor answers for what the chain refuses.
+        # Records that poll returns are not processed yet, and the executor answers for refused records.
         delivery.stores = self._hw_raises_errors = self._hw_raises_events = False
         self._hw_is_given_later = delivery.runs = True
         self._hw_executor = executor
@@ -931,20 +933,20 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             self._hw_observe(self._hw_session)
 
     def _hw_keep_originals(self) -> None:
-        """Keep what each record was on the wire, from here on, and in a later chain, too."""
+        """From now on, also in a later chain, keep each record as it was on the wire."""
         if not self._hw_delivery.keeps_originals:
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
             self._hw_delivery.keep_originals()
             self._hw_carry_out()
 
     def _hw_refuse_offsets_of_the_application(self) -> None:
-        """Raise if ``run`` is under way: the application may commit what is at work still."""
+        """Raise if ``run`` is under way, because the application could commit records that are at work."""
         if self._hw_executor is not None:
             raise KafkaException(
                 KafkaError(
                     STATE,
-                    "run is under way, and commits an offset once all before it is processed; let the "
-                    "handler return instead of committing or storing offsets",
+                    "run is under way, and commits an offset once all records before it are processed; let "
+                    "the handler return instead of committing or storing offsets",
                 )
             )
 
@@ -980,7 +982,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     @unless_chained(_C.close)
     def close(self) -> None:
-        """Commit what is safe, leave the group, and close the interceptors, once."""
+        """Commit safe offsets, leave the group, and close the interceptors, once."""
         if not self._hw_finish.alive:
             _C.close(self)
             return
@@ -1008,7 +1010,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self.close()
 
     def __del__(self) -> None:
-        # Not at the exit of the process: the cycle collector has taken the consumer out of that set by now.
+        # Not at the exit of the process: then the collector has removed the consumer from that mapping.
         if getattr(self, "_hw_in_process", None) is not None:
             self._hw_end_implicit()
         refused = getattr(self, "_hw_refused_offsets", None)
@@ -1023,7 +1025,7 @@ Consumer._HW_FETCHING = frozenset({Consumer.poll.__code__, Consumer.consume.__co
 
 
 def _raw_settings(conf: Mapping[str, Any], offsets: Offsets, *, hears_commits: bool) -> dict[str, Any]:
-    """Return the raw client's configuration: we store the offsets, and hear of the commits."""
+    """Return the raw client's configuration, by which we store the offsets and are told of commits."""
     raw = {key: value for key, value in conf.items() if not str(key).startswith(DEAD_LETTER)}
     raw["enable.auto.offset.store"] = False
     callback = raw.get("on_commit")
@@ -1046,7 +1048,7 @@ def _parts_of(partition: TopicPartition) -> tuple[TopicPartitionKey, int, str | 
 
 
 def _offset_after(message: Message) -> TopicPartition:
-    """Return the offset after a message; raise if it was not read from a topic, so that it has none."""
+    """Return the offset after a message; raise if the message was not read from a topic."""
     parts = ("topic", "partition", "offset")
     missing = [name for name in parts if getattr(message, name)() in {None, "", -1}]
     if missing:
@@ -1056,8 +1058,8 @@ def _offset_after(message: Message) -> TopicPartition:
     return at_offset(wire_partition(message), (message.offset() or 0) + 1, None, message.leader_epoch())
 
 
-# Rebalances. The callbacks are functions of the module that get the consumer as an argument: a closure over
-# it would be a cycle through C, which keeps the client's threads alive.
+# Rebalances. The callbacks are functions of the module, and get the consumer as an argument. A closure over
+# the consumer would be a cycle through C, which keeps the client's threads alive.
 
 
 def _rebalance_callbacks(
@@ -1105,7 +1107,7 @@ def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicP
 _CALLBACKS: Final = frozenset(
     callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, on_commit, tell_statistics)
 )
-"""By which a call knows that it is inside of a callback."""
+"""The callbacks of clients, by which a call knows that it is inside one."""
 
 
 def consumer_context(
@@ -1115,9 +1117,9 @@ def consumer_context(
     dead_letters: DeadLetters,
     reports: DeadLetters,
 ) -> Context:
-    """Return the surroundings of a consumer's session, also of a share consumer's.
+    """Return the context of the session of a consumer or share consumer.
 
-    ``publish`` is the method of ``dead_letters`` by which dead letters are sent.
+    ``publish`` is the method of ``dead_letters`` that sends a dead letter.
     """
     cluster_id = cluster_id_port(client, conf, may_ask=_may_ask)
     return Context(
@@ -1136,13 +1138,13 @@ def consumer_context(
 
 
 def _may_ask(consumer: Any) -> bool:
-    """Return whether this thread may call a consumer: no other polls it, nor is this inside a callback."""
+    """Return whether this thread may call a consumer: no other thread polls, and no callback runs."""
     is_polled_elsewhere: Callable[[], bool] | None = getattr(consumer, "_hw_is_polled_elsewhere", None)
     return not ((is_polled_elsewhere is not None and is_polled_elsewhere()) or _is_in_callback())
 
 
 def _is_in_callback() -> bool:
-    """Return whether this thread is inside a callback of ours, of whichever consumer."""
+    """Return whether this thread is inside a callback of any of our consumers."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
     while frame is not None:
         if frame.f_code in _CALLBACKS:

@@ -1,7 +1,8 @@
-"""The producer of what a client sends beside the application: dead letters, and interceptors' reports.
+"""The producer of dead letters and of interceptors' reports, which are not records of the application.
 
-It is made when the first record is due. Dead letters go in batches: one request at a time is on its way, and
-takes along what has come since the one before. So they keep their order, and none waits for others to come.
+The producer is made when the first record is due. Dead letters go in batches. One request at a time is on its
+way; the next request has all dead letters that have come since. So dead letters keep their order, and none
+waits until others come.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from headerware.kafka.messages import wire_headers
 from headerware.kafka.settings import connection_settings
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
-"""The default limit of a broker, which is more than that of librdkafka."""
+"""The default limit of a broker, which is larger than the default of librdkafka."""
 MAX_PENDING: Final = 1_000
 """How many dead letters may be on their way before a consumer reads on."""
 MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
-"""How many bytes of keys and values these may have."""
+"""How many bytes of keys and values the dead letters on their way may have."""
 _STEP_S: Final = 0.01
-"""How long one thread listens for reports, of which another one may get those that it waits for."""
+"""How long a thread waits for its report before it looks whether another thread has got the report."""
 _TIMEOUT_MS: Final = 30_000
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
-"""Less than any pause between attempts."""
+"""How long a topic that has failed gets no other dead letter; less than any pause between attempts."""
 _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 """Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
 
 class _Publisher(cimpl.Producer):
-    """A plain producer that takes weak references; that of C takes none."""
+    """A plain producer that takes weak references; the class of C takes none."""
 
 
 class PublishedRecord:
-    """A record that was handed to the producer; its delivery report says what became of it."""
+    """A record that was given to the producer; its delivery report says whether it is stored."""
 
     __slots__ = ("_dead_letters", "_error", "_is_done", "size_bytes", "topic")
 
@@ -89,7 +90,7 @@ class DeadLetters:
         self._pending = self._pending_bytes = 0
 
     def publish(self, record: Record) -> PublishedRecord:
-        """Send a dead letter, and return what tells whether it is stored.
+        """Send a dead letter, and return an object that says whether it is stored.
 
         Raises:
             DeadLetterError: it cannot be sent.
@@ -106,13 +107,13 @@ class DeadLetters:
         return published
 
     def _require_no_failure(self, topic: str) -> None:
-        """Raise what a topic's last dead letter failed with a moment ago: not each waits for a timeout."""
+        """Raise the error of a topic's last dead letter if it failed just now, rather than wait again."""
         until, failure = self._failed.get(topic, (0.0, None))
         if failure is None:
             return
         if time.monotonic() < until:
             raise KafkaException(failure)
-        del self._failed[topic]  # however many records wait, one tries again now
+        del self._failed[topic]  # so only one record tries again now
 
     def store(self, record: Record) -> None:
         """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""
@@ -128,24 +129,24 @@ class DeadLetters:
 
     @property
     def room(self) -> int:
-        """How many dead letters more may be on their way."""
+        """How many more dead letters may be on their way."""
         return max(0, MAX_PENDING - self._pending) if self._pending_bytes < MAX_PENDING_BYTES else 0
 
     def wait(self, timeout_s: float) -> bool:
-        """Take the reports that have come, and wait for the first; return False if none will ever come."""
+        """Take the reports that have come, or wait for the first; return False if there is no producer."""
         producer = self._producer
         if producer is not None:
             producer.poll(timeout_s)
         return producer is not None
 
     def post(self, record: Record, done: Callable[[BaseException | None], None]) -> None:
-        """Queue a record and return at once; ``done`` is called by a later call, or when this is closed."""
+        """Queue a record and return at once; a later call or :meth:`close` calls ``done``."""
         with self._lock:
             self._produce(record, lambda error, _: done(None if error is None else KafkaException(error)))
             self._open().poll(0)
 
     def pick_partition(self, record: Record) -> int | None:
-        """Choose one partition for all slices of a dead letter whose key leaves it open."""
+        """Choose one partition for all slices of a dead letter whose key does not decide it."""
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
@@ -173,23 +174,23 @@ class DeadLetters:
             producer, self._producer, self._is_closed = self._producer, None, True
         if producer is not None:
             if producer.flush(_CLOSE_TIMEOUT_S):
-                producer.purge()  # the cluster is gone, and the application shall not wait for it
+                producer.purge()  # the cluster is out of reach, and the application is not to wait for it
             producer.close()
 
 
-def close_all(sessions: Sessions, *beside: DeadLetters) -> None:
-    """Close sessions, which may still report something, and then what sends beside the application."""
+def close_all(sessions: Sessions, *producers: DeadLetters) -> None:
+    """Close sessions, which may still send reports, and then the producers of dead letters and reports."""
     try:
         sessions.close()
     finally:
-        for each in beside:
+        for each in producers:
             each.close()
 
 
 def dead_letter_error(topic: str, error: Exception) -> DeadLetterError:
-    """Return the error for a dead letter that was not stored; ``unfit`` says that another one may be."""
+    """Return the error for a dead letter that was not stored; with ``unfit``, a smaller one may be."""
     if isinstance(error, _UNSENDABLE):
-        # Their texts may quote the refused part.
+        # The texts of these errors may quote the refused part.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
     unfit = isinstance(error, KafkaException) and kind_of(error) is Kind.UNFIT
     hint = (
@@ -200,13 +201,13 @@ def dead_letter_error(topic: str, error: Exception) -> DeadLetterError:
 
 
 def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a producer's settings, made from a consumer's."""
+    """Return the settings of the producer, made of the consumer's settings."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     ours = {
         "message.timeout.ms": _TIMEOUT_MS,
         "message.max.bytes": MAX_MESSAGE_BYTES,
-        # One request after the other, and at once.
+        # One request at a time, without a delay.
         "max.in.flight.requests.per.connection": 1,
         "linger.ms": 0,
     }

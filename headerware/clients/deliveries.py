@@ -1,4 +1,4 @@
-"""Delivery reports: one per record that the application sent, and one acknowledgement before it.
+"""Delivery reports: one for each record that the application sent, after an acknowledgement for interceptors.
 
 Callbacks run on whichever thread polls or flushes, in no order between partitions.
 """
@@ -31,7 +31,7 @@ def was_dropped(error: KafkaError) -> bool:
 
 
 def too_large(record: Record, limit: str, known: KafkaError) -> KafkaError:
-    """Return the error of a record that is too large, with its topic and size, the limit and what helps."""
+    """Return the error of a record that is too large, with its topic, its size, the limit and advice."""
     own = known.str() or "Message size too large"
     return KafkaError(
         known.code(),
@@ -50,9 +50,9 @@ class Deliveries:
     """Send records through one session, and turn reports of them on the wire into the application's own.
 
     The session is told of every outcome, once, before the application. A client whose chain changes has one
-    of these for each session: whoever sends a record, and its report, hold the one that it went through. When
-    nobody holds it any more, its session is closed. This holds no reference to the client, so that messages
-    in flight do not keep it alive.
+    object of this class for each session. The call that sends a record, and the report of the record, hold
+    the object that the record went through. When nothing holds the object any more, its session is closed.
+    The object has no reference to the client, so messages in flight do not keep the client alive.
     """
 
     __slots__ = (
@@ -73,13 +73,13 @@ class Deliveries:
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self._acknowledge = session.acknowledge if session.acknowledges else None
         self.acknowledges_all: bool = session.acknowledges_all
-        """Whether an interceptor wants to hear of every record, also of those without local state."""
+        """Whether an interceptor wants to hear of every record, also of records without local state."""
         self._only_errors = only_errors
         self.passes_reports: bool = self._acknowledge is None and not only_errors
-        """Whether a report can go to the application as it comes, if it is to show what was sent."""
+        """Whether a report that is to show what was sent can go to the application as it comes."""
 
     def following(self, session: Session) -> Deliveries:
-        """Return the deliveries of a session that takes the place of this one."""
+        """Return the deliveries of the session that follows this one."""
         return Deliveries(session, self.reports, only_errors=self._only_errors)
 
     def report(
@@ -101,9 +101,9 @@ class Deliveries:
             callback(error, with_original_parts(message, original, sent))
 
     def acknowledge_failure(self, record: Record, error: BaseException) -> None:
-        """Acknowledge a record for which ``produce`` raises; there is no report of it.
+        """Acknowledge a record for which ``produce`` raises; such a record has no report.
 
-        Interceptors match topics as text, so that a topic of another type becomes an empty one.
+        Interceptors match topics as text, so a topic of another type becomes an empty text.
         """
         if self._acknowledge is not None:
             topic: object = record.topic
@@ -127,12 +127,12 @@ class Deliveries:
 class Report(msgspec.Struct, frozen=True):
     """The report of one record on the wire, which librdkafka calls.
 
-    It is one object where a partial is three, and there are as many as records in flight.
+    There is one for each record in flight. It is one object, and a partial would be three.
     """
 
     deliveries: Deliveries
     original: Record
-    """What the callback is to be shown; without a callback, the record that was sent."""
+    """The record that the callback is shown; without a callback, the record that was sent."""
     sent: Record
     callback: DeliveryCallback | None
 
@@ -159,8 +159,8 @@ class QueuedReports:
     def serve(self) -> int:
         """Deliver the queued reports, and count them.
 
-        If callbacks raise, here or while ``produce`` waited for room, the others run all the same; then the
-        first error is raised.
+        If a callback raises, here or while ``produce`` waited for room, the others still run; then the first
+        error is raised.
         """
         served = 0
         while self.dropped:
@@ -171,7 +171,7 @@ class QueuedReports:
             served += 1
             try:
                 report()
-            except Exception as raised:  # noqa: BLE001 - it is raised below, when the others have run
+            except Exception as raised:  # noqa: BLE001 - it is raised below, after the others have run
                 pass_on_interrupt(raised)
                 self.deferred.append(raised)
         if self.deferred:
@@ -186,7 +186,7 @@ def _unchanged(record: Record) -> Outcome:
 
 
 class JointDelivery:
-    """Combine the reports of all slices of one message into one, after the last, with the first error."""
+    """Combine the reports of all slices of a message into one report, which has the first error."""
 
     __slots__ = ("_arrived", "_callback", "_deliveries", "_error", "_lock", "_original", "_sent", "expected")
 
@@ -204,7 +204,7 @@ class JointDelivery:
     def note_first(self, first: Record) -> None:
         """Remember the first slice's key, headers and state for the acknowledgement, not its payload.
 
-        Before it is made, those of the record that is sliced count.
+        Until the first slice is made, the record that is sliced is acknowledged.
         """
         self._sent = first.with_value(self._original.value, first.headers)
 
@@ -219,7 +219,7 @@ class JointDelivery:
         return self._sent
 
     def cancel(self) -> None:
-        """Ignore further reports, because the message has already failed as a whole."""
+        """Ignore further reports, because the message has failed."""
         with self._lock:
             self.expected = -2
 

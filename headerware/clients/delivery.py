@@ -1,23 +1,23 @@
-"""Delivery: what a consumer has read and the application has not got yet. No client, no threads, no I/O.
+"""Delivery: records that a consumer has read and the application has not got yet. No client, threads or I/O.
 
-Messages go in, with the outcomes of the chain, moments, and what happens to partitions. Out come the messages
-to give (``given``), the record of which the application is to be told (what :meth:`Delivery.give` returns),
+The input is messages with the outcomes of the chain, ticks of time, and changes of partitions. The output is
+the messages to give (``given``), the record to tell the application of (returned by :meth:`Delivery.give`),
 and ``commands``: partitions to pause and to resume, offsets to seek, to store and to commit. The consumer
-carries the commands out, in order; to carry one out twice does no harm. ``record_states.py`` has the states
-of a record, and what follows from what.
+carries the commands out, in order; to carry one out twice does no harm. ``record_states.py`` has the table of
+the states of a record.
 
-- **The inbox** (``entries``) has what cannot be given at once, in the order of the wire: records that the
-  chain added or reassembled from slices, refused records, and everything behind them. Nothing goes past an
-  entry that waits, unless its partition is paused.
-- **An entry is always in ``entries`` or in ``leaving``, and a message in ``given`` or gone**, also if an
-  interrupt comes: CPython looks for signals after calls, but not within C nor between two assignments. So
-  these are changed by single assignments, or in C. ``interrupts.py`` puts everything back.
-- **Pauses.** The application pauses partitions, and a record whose moment has not come pauses its own.
-  librdkafka knows one pause a partition, so it is resumed when nobody asks for it any more.
+- **The inbox** (``entries``) has the records that cannot be given at once, in the order of the wire: records
+  that the chain added or reassembled from slices, refused records, and all records after them. No record goes
+  past an entry that waits, unless the entry's partition is paused.
+- **An entry is always in ``entries`` or in ``leaving``, and a message is in ``given`` until it is returned**,
+  also if an interrupt comes: CPython looks for signals after calls, but not within C nor between two
+  assignments. So these are changed by single assignments, or in C. ``interrupts.py`` puts the entries back.
+- **Pauses.** The application pauses partitions, and a record whose moment has not come pauses its partition.
+  librdkafka has one pause for each partition, so a partition is resumed when neither of the two pauses it.
 - **Retries.** A record whose dead letter could not be stored, or that no step could judge, is not passed
   over. It is tried again, with pauses that grow.
-- **Offsets** are held back to where a restart loses nothing (``offsets.py``). The inbox holds them back, too,
-  and so do dead letters that are on their way.
+- **Offsets** are held back to where a restart loses nothing (``offsets.py``). Entries of the inbox hold them
+  back, too, and so do dead letters that are on their way.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
 MAX_WAITING: Final = 1_000
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
-"""How much of what follows a dead letter that is on its way may wait in the inbox."""
+"""How many bytes of records may wait in the inbox after a dead letter that is on its way."""
 _SIZED_EVERY: Final = 32
-"""After how many records the size of the inbox is looked at."""
+"""After how many records the size of the inbox is added up."""
 _LOOK_AT_CLOCK_S: Final = 1.0
 """How long a record waits before the clock is asked again whether its moment has come."""
 
 
 class Pause(NamedTuple):
-    """Fetch nothing of a partition."""
+    """Stop fetching a partition."""
 
     topic_partition: TopicPartitionKey
 
 
 class Resume(NamedTuple):
-    """Fetch from a partition again."""
+    """Fetch a partition again."""
 
     topic_partition: TopicPartitionKey
 
@@ -86,13 +86,13 @@ class Store(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Commit offsets that librdkafka would not commit from its store."""
+    """Commit offsets that librdkafka would not commit although they are stored."""
 
     offsets: list[TopicPartition]
 
 
 class CommitRefused(NamedTuple):
-    """Commit the offset after a refused record at once, so that a restart does not meet the record again."""
+    """Commit the offset after a refused record at once, so that a restart does not read the record again."""
 
     offset: TopicPartition
 
@@ -103,9 +103,9 @@ Command = Pause | Resume | Seek | Store | Commit | CommitRefused
 class Entry:
     """An entry of the inbox: a message, an error, a dead letter on its way, or only an offset to pass.
 
-    ``offset`` is that of the record. ``position`` is where the consumer stands once the entry is taken, and
-    ``leader_epoch`` is of that position; a position of None leaves the consumer where it is. ``original`` is
-    the record on the wire, if it alone is enough for another attempt.
+    ``offset`` is the record's offset. ``position`` is the consumer's position after the entry, and
+    ``leader_epoch`` belongs to that position; a position of None does not move the consumer. ``original`` is
+    the record on the wire, if that record alone is enough for another attempt.
     """
 
     __slots__ = (
@@ -143,11 +143,11 @@ class Entry:
         self.original: Final = original
         self.dead_letter: PendingDeadLetter | None = dead_letter
         self.in_use: InUse | None = in_use
-        """Keeps the session open that sent the dead letter."""
+        """Keeps the session that sent the dead letter open."""
         self.state: State = TRANSITIONS["read", _event_of(message, error, dead_letter)][0]
 
     def happens(self, event: Event) -> str:
-        """Take the state that follows an event, and return what is to be done."""
+        """Take the state that follows an event, and return the action to do."""
         self.state, action = TRANSITIONS[self.state, event]
         return action
 
@@ -155,7 +155,7 @@ class Entry:
 def _event_of(
     message: object, error: HeaderwareError | None, dead_letter: PendingDeadLetter | None
 ) -> Literal["accepted", "dropped", "dead letter sent", "delayed", "held back", "refused"]:
-    """Return what the chain has made of a record."""
+    """Return the event that the outcome of the chain is."""
     if error is not None:
         if isinstance(error, DelayedError):
             return "delayed"
@@ -166,19 +166,19 @@ def _event_of(
 
 
 _Batch = tuple[list[Message], list[Record], Sequence[Any], dict[TopicPartitionKey, int]]
-"""Messages with their records, the outcomes of these, and the positions after them."""
+"""Messages, their records, the outcomes of the records, and the positions after the messages."""
 
 
 class Delivery:
-    """Keep records in order between the wire and the application, and say what the client is to do.
+    """Keep records in order between the wire and the application, and tell the client what to do.
 
     Args:
         session: the chain at work.
-        in_use: what keeps the session open.
+        in_use: keeps the session open.
         stores: whether offsets are stored as records are given.
         commits_every_s: how often the client commits by itself, in seconds; 0 if it does not.
-        hides_headers: whether messages show no headers of ours.
-        clock: gives seconds that only grow.
+        hides_headers: whether messages hide our headers.
+        clock: returns seconds, and never goes back.
     """
 
     __slots__ = (
@@ -221,24 +221,24 @@ class Delivery:
     ) -> None:
         self.entries: deque[Entry] = deque()
         self.leaving: list[Entry] = []
-        """The entries that a call has popped which has not returned yet."""
+        """The entries that were popped by a call that has not returned yet."""
         self.given: list[Message] = []
-        """The messages that a call returns once it has enough of them."""
+        """The messages that the current call will return."""
         self.commands: deque[Command] = deque()
         self.positions: dict[TopicPartitionKey, int] = {}
-        """The first offset of each partition that is neither in the inbox nor delivered; negative if reading
-        began at a symbolic offset, such as OFFSET_STORED."""
+        """For each partition, the first offset that has not been read yet; negative if reading began at a
+        symbolic offset, such as OFFSET_STORED."""
         self.application_paused: set[TopicPartitionKey] = set()
         """The partitions that the application paused."""
         self.delayed: dict[TopicPartitionKey, tuple[int, float]] = {}
-        """The partitions whose first record waits: for which moment by the session's clock, and when to look
-        at that clock again, by ours."""
+        """The partitions whose first record waits: the moment by the session's clock, and when to look at
+        that clock again, by our clock."""
         self.stores: bool = stores
         self.commits_every_s: float = commits_every_s
         """How often the client commits by itself; 0 if it does not."""
         self.hides_headers: bool = hides_headers
         self.runs: bool = False
-        """Whether ``run`` is under way, which stores offsets itself."""
+        """Whether ``run`` is under way; ``run`` stores offsets itself."""
         self.keeps_originals: bool = False
         self.now: Callable[[], float] = clock
         self.refused: int = 0
@@ -261,7 +261,7 @@ class Delivery:
             session.keep_originals()
 
     def read_again_unless_kept(self, session: Session) -> None:
-        """Go back to where a restart would begin, unless another chain keeps the slices that wait."""
+        """Go back to where a restart would begin, unless the new session keeps the slices that wait."""
         earlier = self.session
         if session.keeps_waiting(earlier):
             return
@@ -270,9 +270,9 @@ class Delivery:
             self._read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
 
     def keep_originals(self) -> None:
-        """Keep what each record was on the wire, from here on, and in a later chain, too.
+        """From now on, also in a later chain, keep each record as it was on the wire.
 
-        Records in the inbox came without, and are read again.
+        Records in the inbox have no original yet, so they are read again.
         """
         self.keeps_originals = True
         self.session.keep_originals()
@@ -285,27 +285,27 @@ class Delivery:
     # From the wire
 
     def give_at_once(self, message: Message, record: Record, outcome: Record) -> None:
-        """Give a message, changed as the chain has changed its record; nothing may wait before it.
+        """Give a message, changed as the chain has changed its record.
 
-        That is so if the inbox is empty, and the chain makes no record of several. The offset after the
-        message is stored before, because a transform may change its topic.
+        Call this only if the inbox is empty and the chain makes no record of several. Store the offset after
+        the message first, because a transform may change the message's topic.
         """
         message = updated_message(message, record, outcome)
         if self.hides_headers:
             hide_own_headers(message)
         topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
-        self.given = [message]  # from here on no call, so that an interrupt comes before this or after both
+        self.given = [message]  # no call follows, so an interrupt comes before this or after both lines
         self.positions[topic_partition] = position
 
     def add_event(self, message: Message) -> None:
-        """Put an error event, or the end of a partition, into the inbox; it is given as it is."""
+        """Put an error event, or the end of a partition, into the inbox, to be given unchanged."""
         self.entries.append(Entry((message.topic() or "", -1), message=message))
 
     def take_batch(self, messages: list[Message]) -> list[Message]:
         """Take messages through the chain; if all may be given at once, return the last of each partition.
 
-        Their offsets are stored before :meth:`give_batch` gives them, because a transform may change a topic.
-        If one may not be given at once, all wait in the inbox, with events between them.
+        Store the offsets of the returned messages before :meth:`give_batch`, because a transform may change a
+        topic. If one message may not be given at once, all go to the inbox, and events between them, too.
         """
         records = [record_of(message) for message in messages if message.error() is None]
         outcomes = self.session.consume_outcomes(records)
@@ -325,9 +325,9 @@ class Delivery:
         return [messages[index] for index in last.values()]
 
     def give_batch(self) -> None:
-        """Give the messages that were taken last, changed as the chain has changed their records."""
+        """Give the messages of the last :meth:`take_batch`, changed as their records were."""
         taken, self._taken_batch = self._taken_batch, None
-        assert taken is not None  # noqa: S101 - the caller has taken it
+        assert taken is not None  # noqa: S101 - the caller has called take_batch
         messages, records, outcomes, positions = taken
         given = [*self.given, *map(updated_message, messages, records, outcomes)]
         if self.hides_headers:
@@ -370,7 +370,7 @@ class Delivery:
             return
         error = outcome if isinstance(outcome, HeaderwareError) else None
         pending = outcome if isinstance(outcome, PendingDeadLetter) else None
-        # A reassembled message is not the record that came last; that record alone would not make it again.
+        # The record that came last does not make a reassembled message again by itself.
         alone = isinstance(error, HeldBackError) and _is_made_of(error.last_record, record)
         yield Entry(
             topic_partition,
@@ -384,7 +384,7 @@ class Delivery:
         )
 
     def add_released(self, outcome: Any) -> None:
-        """Put records that the chain released in front, because they are older; they move no offset."""
+        """Put records that the chain released in front, because they are older. They move no offset."""
         outcome = _listed(outcome)
         if isinstance(outcome, HeaderwareError):
             topic = getattr(outcome, "topic", None) or ""
@@ -399,12 +399,12 @@ class Delivery:
 
     @property
     def awaits_dead_letter(self) -> bool:
-        """Whether the application gets nothing until a dead letter is stored that is on its way."""
+        """Whether the application gets nothing until a dead letter on its way is stored."""
         return self._awaits_dead_letter and bool(self.entries)
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits in the inbox that no more is to be read until a dead letter is stored."""
+        """Whether so many records wait in the inbox that none is to be read until a dead letter is stored."""
         count = len(self.entries)
         if count >= MAX_WAITING:
             return True
@@ -415,14 +415,14 @@ class Delivery:
 
     @property
     def retry_at(self) -> float:
-        """When the record that holds the stream may be tried again, by the clock; 0 if none does."""
+        """When the record that stops the stream may be tried again, by the clock; 0 without such a record."""
         return self._retries.until if self.entries else 0.0
 
     def give(self, limit: int) -> Entry | None:
-        """Move what the application may get now to ``given``, until there are so many messages.
+        """Move up to ``limit`` messages that the application may get now to ``given``.
 
         A refused record comes alone, never with messages. If the application is to be told of one now, return
-        its entry: "told" if it was passed over, "waiting" if it is tried again.
+        its entry. The entry's state is "told" if the record is passed over, "waiting" if it is tried again.
         """
         messages = [*self.given]
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
@@ -466,7 +466,7 @@ class Delivery:
         return told
 
     def _event_now(self, entry: Entry, *, is_first: bool) -> Event | None:
-        """Return what happens to an entry now; None if it has to wait."""
+        """Return the event that an entry gets now; None if the entry has to wait."""
         state = entry.state
         if state == "passed":
             return "taken"
@@ -505,7 +505,7 @@ class Delivery:
         return True
 
     def _try_again(self, entry: Entry) -> None:
-        """Take a record through the chain again, or read it again if it was made of several records."""
+        """Take a record through the chain again; if it was made of several records, read those again."""
         self._retries.begin(entry)
         if entry.original is None:
             if entry.offset is None:  # there is nothing to read again, so the application is told again
@@ -535,12 +535,12 @@ class Delivery:
         self.entries, self.leaving = deque([*entries, *self.entries]), self.leaving[:-1]
 
     def _keep(self, entry: Entry, event: Event) -> None:
-        """Put an entry back that went through the chain again, in its new state."""
+        """Give an entry that went through the chain again its new state, and put it back."""
         entry.state = TRANSITIONS["read", event][0]
         self._put_back(entry)
 
     def _store_passed(self, positions: dict[TopicPartitionKey, tuple[int, int | None]]) -> None:
-        """Store positions that have been passed, one a partition."""
+        """Store the positions that have been passed, one for each partition."""
         for topic_partition, (position, leader_epoch) in positions.items() if self.stores else ():
             self._store(self.offsets.offset_to_store(topic_partition, position, None, leader_epoch))
 
@@ -555,7 +555,7 @@ class Delivery:
             found = [
                 self.offsets.safe_offset(entry.topic_partition, entry.position, None, entry.leader_epoch)
             ]
-        else:  # slices that were given up no longer hold anything back
+        else:  # slices were given up, and no longer hold an offset back
             found = self.offsets.refreshed()
             for safe in found:
                 self._store(safe)
@@ -566,20 +566,20 @@ class Delivery:
     # The inbox
 
     def _pop(self) -> Entry | None:
-        """Take the first entry that may go."""
+        """Move the first entry of a partition that is not paused to ``leaving``, and return it."""
         paused = self.held()
         if paused and self.entries and self.entries[0].topic_partition in paused:
-            # The others first; the order within each partition stays.
+            # Other partitions go first. The order within each partition does not change.
             self.entries = deque(sorted(self.entries, key=lambda entry: entry.topic_partition in paused))
             if self.entries[0].topic_partition in paused:
                 return None
         if not self.entries:
             return None
-        self.leaving.extend(map(deque.popleft, (self.entries,)))  # in C, from the one to the other
+        self.leaving.extend(map(deque.popleft, (self.entries,)))  # in C, so no interrupt comes between
         return self.leaving[-1]
 
     def _put_back(self, entry: Entry) -> None:
-        """Put the entry that was popped last in front again."""
+        """Put the entry that was popped last back in front of the inbox."""
         if self.leaving:
             self.entries.extendleft(map(list.pop, (self.leaving,)))  # in C, as in _pop
         else:
@@ -647,11 +647,11 @@ class Delivery:
     # Pauses
 
     def held(self) -> set[TopicPartitionKey]:
-        """Return the partitions of which the application gets no record now."""
+        """Return the paused partitions, whose records the application does not get now."""
         return self.application_paused | self.delayed.keys() if self.delayed else self.application_paused
 
     def _delays(self, entry: Entry) -> bool:
-        """Pause the partition of a record whose moment has not come; return whether it has not."""
+        """Return whether a record's moment has not come; if so, pause its partition."""
         error = entry.error
         assert isinstance(error, DelayedError)  # noqa: S101 - its state says so
         waits = self._waits(entry.topic_partition, error.until_ms)
@@ -662,7 +662,7 @@ class Delivery:
     def _waits(self, topic_partition: TopicPartitionKey, until_ms: int) -> bool:
         left_ms = until_ms - self.session.context.now_ms()
         if left_ms > 0:
-            # The clock may be set meanwhile, so it is asked now and then.
+            # Somebody may set the clock, so we look at it now and then.
             self.delayed[topic_partition] = until_ms, self.now() + min(left_ms / 1000, _LOOK_AT_CLOCK_S)
         return left_ms > 0
 
@@ -671,7 +671,7 @@ class Delivery:
         return max(0.0, min(look for _, look in self.delayed.values()) - self.now())
 
     def end_delays(self) -> bool:
-        """Resume partitions whose moment has come, or whose record is gone; return whether there are any."""
+        """Resume partitions whose moment has come, or whose record has gone; return whether there are any."""
         now = self.now()
         ended = [
             topic_partition
@@ -685,10 +685,10 @@ class Delivery:
             self.delayed.pop(topic_partition, None)
         return bool(ended)
 
-    # Moments
+    # Ticks of time
 
     def tick(self) -> None:
-        """Ask the chain for what it releases, and bring watermarks to the broker; called twice a second."""
+        """Take the records that the chain releases, and commit watermarks; called twice a second."""
         now = self.now()
         self.session.tick()
         self._retries.count(now, holds=bool(self.delayed))
@@ -704,14 +704,14 @@ class Delivery:
                 self.commands.append(Commit(held))
 
     def store_refreshed(self) -> None:
-        """Store the offsets that slices no longer hold back, because they have expired or were given up."""
+        """Store the offsets that slices no longer hold back: they have expired, or were given up."""
         for safe in self.offsets.refreshed():
             self._store(safe)
 
     def store_processed(
         self, topic_partition: TopicPartitionKey, position: int, leader_epoch: int | None
     ) -> TopicPartition:
-        """Store the position up to which ``run`` has processed a partition; return what is stored for it."""
+        """Store the position up to which ``run`` has processed a partition; return the stored offset."""
         safe = self.offsets.offset_to_store(topic_partition, position, None, leader_epoch)
         self._store(safe)
         return safe
@@ -719,7 +719,7 @@ class Delivery:
     # Partitions
 
     def begin(self, partitions: Iterable[TopicPartition]) -> set[TopicPartitionKey]:
-        """Begin to read partitions; return those for which the application has said where to begin."""
+        """Begin to read partitions; return the partitions for which the application has chosen an offset."""
         given = list(partitions)
         chosen = self.offsets.note_assigned(given)
         self.positions.update({topic_partition_of(each): each.offset for each in given})
@@ -757,7 +757,7 @@ class Delivery:
         self.commands.append(Seek(topic_partition, begin))
 
     def seek_offset(self, topic_partition: TopicPartitionKey, offset: int) -> int:
-        """Return where reading has to begin so that the record at an offset comes complete."""
+        """Return the offset at which reading has to begin so that the record at ``offset`` is complete."""
         return min(
             self.session.seek(*topic_partition, offset), self.offsets.read_up_to(topic_partition, offset)
         )
@@ -769,9 +769,9 @@ class Delivery:
         wanted: int,
         note: Callable[[TopicPartitionKey, int, int], None] | None = None,
     ) -> None:
-        """Note that reading begins at an offset, and what waited of the partition is not delivered.
+        """Note that reading begins at an offset; records of the partition that waited are not delivered.
 
-        ``wanted`` is from where on records are delivered, which ``note`` is told, too.
+        Records from the offset ``wanted`` on are delivered. ``note`` is told both offsets.
         """
         if begin < 0 and begin != OFFSET_END:  # after the end, messages that have begun may go on
             self.session.revoke([topic_partition])
@@ -783,7 +783,7 @@ class Delivery:
     def _read_again_from_safe(
         self, topic_partition: TopicPartitionKey, taken: int, slices: Iterable[int]
     ) -> None:
-        """Go back to where a restart would begin, if slices or records wait for the application."""
+        """Go back to where a restart would begin, if slices or records of the partition wait."""
         safe = self.offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
         if safe == taken:
             return
@@ -797,7 +797,7 @@ class Delivery:
     # After an interrupt
 
     def restore(self) -> None:
-        """Put what was about to be given in front of the inbox again."""
+        """Put the entries and messages that were about to be given back in front of the inbox."""
         for entry in self.leaving:
             if entry.state in {"given", "told"}:
                 entry.happens("interrupted")
@@ -808,7 +808,7 @@ class Delivery:
         )
 
     def _entries_of_given(self) -> list[Entry]:
-        """Return entries for messages that were to be given; each moves the offset unless siblings follow."""
+        """Return entries for the messages that were to be given; only the last sibling moves the offset."""
         entries: list[Entry] = []
         lowest: dict[TopicPartitionKey, int] = {}
         for message in reversed(self.given):
@@ -827,10 +827,10 @@ class Delivery:
             begin = min(self.offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self.first_offset(topic_partition)
             if waiting is not None and waiting < taken:
-                # What waits here is read again, too, because the session forgets where its slices began.
+                # Records that wait here are read again, too: the session forgets where their slices began.
                 wanted = waiting
                 begin = min(begin, self.session.safe_offset(*topic_partition, waiting))
-        # In this order, because this may be interrupted, too.
+        # The order matters, because an interrupt may come here, too.
         self.offsets.note_resumed(topic_partition, begin, wanted)
         self.positions[topic_partition] = begin
         if begin < taken:
@@ -839,7 +839,7 @@ class Delivery:
         self.commands.append(Seek(topic_partition, begin))
 
     def store_position(self, topic_partition: TopicPartitionKey) -> None:
-        """Store how far a partition was given."""
+        """Store the position up to which a partition was given."""
         self._store(self.offsets.offset_to_store(topic_partition, self.positions[topic_partition]))
 
 
@@ -860,19 +860,19 @@ class _Attempts:
 
 
 class Retries:
-    """Say when a record that is held back is tried again, and for how long it has held the stream."""
+    """Say when a record that is held back is tried again, and for how long it has stopped the stream."""
 
     __slots__ = ("_attempts", "_clock", "_counted_until", "held_s", "until")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.until: float = 0.0
-        """When the record that holds the stream may be tried again; 0 if none does."""
+        """When the record that stops the stream may be tried again; 0 without such a record."""
         self.held_s: float = 0.0
-        """For how long nothing could come; pending slices do not expire for that time."""
+        """For how long the stream was stopped; pending slices do not expire during that time."""
         self._counted_until = 0.0  # 0 while nothing is held back
         self._attempts: dict[TopicPartitionKey, _Attempts] = {}
-        """The attempts at the record that holds a partition."""
+        """The attempts at the record that stops each partition."""
 
     def is_due(self, entry: Entry) -> bool:
         """Return whether an entry may be tried again."""
@@ -883,7 +883,7 @@ class Retries:
         return False
 
     def were_for_another(self, entry: Entry) -> bool:
-        """Return whether an entry was last tried before another one of its partition was held back."""
+        """Return whether another record of the partition was held back after this entry's last attempt."""
         known = self._attempts.get(entry.topic_partition)
         return entry.original is not None and known is not None and known.offset not in {None, entry.offset}
 
@@ -902,12 +902,12 @@ class Retries:
         self._counted_until = self._counted_until or now
 
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Forget partitions that have gone: the first pause is a short one if they come back."""
+        """Forget partitions that have gone, so that the first pause is short if they come back."""
         for topic_partition in topic_partitions:
             self._attempts.pop(topic_partition, None)
 
     def count(self, now: float, *, holds: bool = False) -> None:
-        """Add up the time for which the stream was held; ``holds`` says that a partition is held now."""
+        """Add up the time for which the stream was stopped; ``holds`` says that a partition is paused now."""
         if self._counted_until:
             self.held_s += now - self._counted_until
             self._counted_until = now if self.until else 0.0
@@ -927,7 +927,7 @@ def _partition_of(command: Pause | Seek | Store | CommitRefused) -> TopicPartiti
 
 
 def _is_made_of(last: Record | None, record: Record) -> bool:
-    """Return whether the record that was refused is the one of the wire, and no other."""
+    """Return whether the refused record was made of this one record of the wire alone."""
     if last is None:
         return False
     kept = (last.local or {}).get(ORIGINAL)
@@ -940,7 +940,7 @@ def _size_of(message: Message | None) -> int:
 
 
 def _listed(outcome: Any) -> Any:
-    """Return the records of an outcome as a list; records that are split lazily fail only here."""
+    """Return the records of an outcome as a list, or the error of records that are made only here."""
     if outcome is DROP or isinstance(outcome, HeaderwareError | PendingDeadLetter):
         return outcome
     try:

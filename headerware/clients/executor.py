@@ -1,20 +1,20 @@
-"""Process records on several threads: what ``Consumer.run`` does.
+"""Process records on several threads, for ``Consumer.run``.
 
-The thread that calls ``run`` polls, so it alone talks to the client (:class:`Client`). The workers are
-threads that take jobs from :class:`~headerware.clients.progress.WorkInProgress` under one lock, and process
-each outside of it:
+The thread that calls ``run`` polls, and only this thread, the poller, uses the client (:class:`Client`). The
+workers are threads that take jobs from :class:`~headerware.clients.progress.WorkInProgress` under one lock,
+and process each job without the lock:
 
-1. The poller adds what it read. If too much of a partition waits, it first waits a moment for room, because
-   a pause throws away what librdkafka has fetched; then it pauses the partition.
+1. The poller adds each message as a job. If too many jobs of a partition wait, the poller waits a moment for
+   room, because a pause throws away what librdkafka has fetched; then it pauses the partition.
 2. A worker starts the oldest job that may begin, surrounds the handler with the chain's processing, and ends
    the job as the options say: processed, tried again later, skipped, kept as a dead letter, or ``run`` ends.
-3. The poller stores how far each partition is processed, five times a second, before a partition goes, and at
-   the end.
+3. The poller stores the position up to which each partition is processed: five times a second, before a
+   partition goes, and at the end.
 
 A dead letter that cannot be stored is tried again, with pauses that grow. Its record is not passed over.
 
-If the application seeks, what was read of the partition is forgotten at once, and so are jobs at work: what
-they do no longer moves an offset. Another thread leaves the seek itself to the poller.
+If the application seeks, all jobs of the partition are forgotten at once. A forgotten job at work goes on,
+but no longer moves an offset. If another thread than the poller calls ``seek``, the poller does the seek.
 
 In asyncio the workers are tasks instead of threads (``aio/task_executor.py``); the rest is the same.
 """
@@ -61,10 +61,10 @@ Handler = Callable[[Message], object]
 OUTCOMES: Final = ("processed", "retried", "skipped", "dead_lettered")
 """What ``run`` counts."""
 _Failure = tuple[Record, Exception, float | None]
-"""The record of a handler that raised, what it raised, and the seconds until the next attempt, if any."""
+"""The record on which the handler failed, its exception, and the seconds until the next attempt or None."""
 _POLL_S: Final = 0.1
 _LET_OTHERS_IN_S: Final = 0.002
-"""confluent-kafka 2.16 lets one thread at a time call a consumer; others look once a millisecond."""
+"""From confluent-kafka 2.16 on, one thread at a time may call a consumer; others look once a millisecond."""
 _STORE_S: Final = 0.2
 _ROOM_S: Final = 0.2
 """How long the poller waits for room before it pauses a partition."""
@@ -73,36 +73,36 @@ _ALIVE_S: Final = 0.5
 _PASSING: Final = frozenset(
     {Kind.POLLED_TOO_LATE, Kind.UNKNOWN_TOPIC, Kind.LEADER_MOVED, Kind.COORDINATOR_MOVED}
 )
-"""Errors that pass by themselves, so that ``run`` logs them and goes on."""
+"""Errors that end by themselves, so ``run`` logs them and goes on."""
 _log: Final = logging.getLogger("headerware")
 
 
 class Client(NamedTuple):
-    """What an executor asks of its consumer, on the thread that polls."""
+    """The calls that an executor makes to its consumer, on the thread that polls."""
 
     poll: Callable[[float], Message | None]
     pause: Callable[[list[TopicPartition]], object]
     resume: Callable[[list[TopicPartition]], object]
     seek: Callable[[TopicPartition], object]
     commit: Callable[..., object]
-    """Commits the stored offsets; ``waits`` says whether for the broker's answer."""
+    """Commits the stored offsets; ``waits`` says whether to wait for the broker's answer."""
     stay_in_the_group: Callable[[], object]
-    """Polls, and reads nothing."""
+    """Polls without reading records."""
     is_stopping: Callable[[], bool]
     """Whether ``stop`` was called."""
     commit_interval_s: float | None
-    """How often to commit; None if the client does it by itself."""
+    """How often to commit; None if the client commits by itself."""
 
 
 class Executor:
-    """Poll on this thread, and process on others.
+    """Poll on the calling thread, and process on other threads.
 
     Args:
         client: the consumer.
-        delivery: the consumer's, from which the poller stores what is processed.
-        handler: what processes a message.
-        options: those of ``run``.
-        counts: where each outcome is counted.
+        delivery: the consumer's delivery, through which the poller stores positions.
+        handler: processes a message.
+        options: the options of ``run``.
+        counts: the counters of outcomes.
     """
 
     def __init__(
@@ -119,31 +119,31 @@ class Executor:
         self._counts: Final = counts
         self.options: Final = options
         self.has_begun: bool = False
-        """Whether it is, or was, what the consumer runs."""
+        """Whether :meth:`run` was called."""
         self._progress: Final = WorkInProgress(
             workers=options.workers, order=options.order, max_pending=options.max_pending
         )
         lock = Lock()
         self._lock: Final = lock
         self._may_start: Final = Condition(lock)
-        """For the workers: there may be something to start."""
+        """Tells the workers that a job may begin."""
         self._ended: Final = Condition(lock)
-        """For the poller: a job has ended."""
+        """Tells the poller that a job has ended."""
         self._threads: Final[list[Thread]] = []
         self._failure: BaseException | None = None
         self._closing = False
         self._paused: set[TopicPartitionKey] = set()
         self._poller = 0
         self._seeks: dict[TopicPartitionKey, TopicPartition] = {}
-        """What other threads have left to the poller."""
+        """The seeks that other threads have asked the poller for."""
         self._sought: set[TopicPartitionKey] = set()
-        """Partitions whose position is committed as soon as it is known, for it may have gone back."""
+        """Partitions whose position may have gone back, and is committed as soon as it is known."""
         self._next_store = self._next_commit = 0.0
         self._logged: set[object] = set()
         self._reasons: Final = LoggedReasons()
 
     def run(self) -> None:
-        """Process until ``stop``, or until a failure that ends it; then raise that."""
+        """Process until ``stop``, or until a failure ends ``run``; then raise the failure."""
         self._poller, self.has_begun = get_ident(), True
         try:
             self._start_workers()
@@ -161,22 +161,22 @@ class Executor:
         if self._failure is not None:
             raise self._failure
 
-    # What was read
+    # Messages that were read
 
     def _take(self, message: Message, began_ns: int) -> None:
-        """Make a job of a message; answer for an event."""
+        """Make a job of a message; log or raise an event."""
         error = message.error()
         if error is not None and not isinstance(error, RefusedRecordError):
             self._pass_event(error)
             return
         if error is not None and isinstance(error.cause, HeldBackError):
-            return  # the consumer tries it again, and gives nothing after it until then
+            return  # the consumer tries it again, and gives no later record until then
         topic_partition, original = self._original(message)
         offset = message.offset()
         taken = self._delivery.in_use, began_ns, time.time_ns()
         with self._lock:
             if topic_partition in self._seeks:
-                return  # it was read before the application went elsewhere
+                return  # it was read before the application called seek
             job = self._progress.add(
                 message,
                 topic_partition,
@@ -193,7 +193,7 @@ class Executor:
         self._pause(crowded)
 
     def _original(self, message: Message) -> tuple[TopicPartitionKey, Record | None]:
-        """Return where a message was read, and its record as it was there."""
+        """Return the partition that a message was read from, and its original record if that is kept."""
         error = message.error()
         if isinstance(error, RefusedRecordError):
             last = getattr(error.cause, "last_record", None)
@@ -203,7 +203,7 @@ class Executor:
         return (topic, message.partition() or 0), (local or {}).get(ORIGINAL)
 
     def _pass_event(self, error: KafkaError) -> None:
-        """Log an event that passes; raise one that does not."""
+        """Log an event if ``run`` can go on; else raise it."""
         if kind_of(error) is Kind.END_OF_PARTITION:
             return
         if error.fatal() or not (error.retriable() or kind_of(error) in _PASSING):
@@ -236,7 +236,7 @@ class Executor:
             return
         self._next_store = now + _STORE_S
         with self._lock:
-            # What was read and did not become a job is not waited for.
+            # Positions advance past records that did not become a job.
             for topic_partition, next_offset in self._delivery.positions.items():
                 if next_offset >= 0 and topic_partition not in self._seeks:
                     self._progress.advance(topic_partition, next_offset)
@@ -273,7 +273,7 @@ class Executor:
         return get_ident() == self._poller
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go to an offset; nothing that was read before is started or committed any more."""
+        """Go to an offset; jobs that were read before no longer start, and no longer move an offset."""
         if self.is_poller():
             self._seek(partition)
             return
@@ -287,7 +287,7 @@ class Executor:
             self._progress.forget([topic_partition])
 
     def _seek_where_asked(self) -> None:
-        """Do what other threads have left to the poller."""
+        """Do the seeks that other threads have asked for."""
         while self._seeks:
             with self._lock:
                 topic_partition, partition = next(iter(self._seeks.items()))
@@ -309,9 +309,9 @@ class Executor:
         self._store()
 
     def revoke(self, topic_partitions: Collection[TopicPartitionKey], *, lost: bool) -> None:
-        """Wait for what is at work of partitions that go, commit it, and forget the rest.
+        """Wait for the jobs at work of partitions that go, commit, and forget the other jobs.
 
-        Those that are lost have another owner already, so there is nothing to wait for.
+        Lost partitions have another owner already, so there is nothing to wait for.
         """
         with self._lock:
             self._progress.hold(topic_partitions)
@@ -332,9 +332,9 @@ class Executor:
         self.forget(topic_partitions)
 
     def commit_processed(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
-        """Commit what is processed before the application gives partitions up.
+        """Commit processed records before the application gives partitions up.
 
-        What is at work of them is not waited for: it may be what calls.
+        This does not wait for jobs at work, because the caller may be such a job.
         """
         with self._lock:
             is_known = not self._progress.partitions.isdisjoint(topic_partitions)
@@ -343,11 +343,11 @@ class Executor:
             self._commit(waits=True)
 
     def begin(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
-        """Commit where partitions begin of which the application has said where, for it may be earlier."""
+        """Commit where partitions begin if the application has chosen the offset, which may be earlier."""
         self._sought.update(topic_partitions)
 
     def forget(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
-        """Start and commit nothing more of partitions that have gone."""
+        """Forget partitions that have gone: start no job of them, and commit no offset of them."""
         self._sought.difference_update(topic_partitions)
         with self._lock:
             self._progress.forget(topic_partitions)
@@ -359,19 +359,19 @@ class Executor:
     # The end
 
     def _finish(self) -> None:
-        """Let records at work end, within a time; commit what is processed, and end the workers."""
+        """Wait a limited time for records at work, commit processed records, and end the workers."""
         with self._lock:
             self._closing = True
             self._wake_workers(everyone=True)
         try:
-            ended = self._wait_for_those_at_work()
+            ended = self._wait_for_work()
         finally:  # also after an interrupt
             self._leave_the_rest()
         if ended:
             for thread in self._threads:
                 thread.join()
 
-    def _wait_for_those_at_work(self) -> bool:
+    def _wait_for_work(self) -> bool:
         deadline = time.monotonic() + self.options.stop_timeout_s
         while True:
             with self._lock:
@@ -384,7 +384,7 @@ class Executor:
                 self._client.stay_in_the_group()
             except KafkaException:
                 pass
-            except Exception as raised:  # noqa: BLE001 - a callback's, which run raises at its end
+            except Exception as raised:  # noqa: BLE001 - a callback raised it, and run raises it at its end
                 pass_on_interrupt(raised)
                 self._failure = self._failure or raised
         _log.warning(
@@ -396,7 +396,7 @@ class Executor:
         return False
 
     def _leave_the_rest(self) -> None:
-        """Commit what is processed, and go back to what is not."""
+        """Commit processed records, and go back to the first record that is not processed."""
         while self._seeks:
             try:
                 self._seek_where_asked()
@@ -406,9 +406,9 @@ class Executor:
         self._commit(waits=True)
         with self._lock:
             again = self._progress.unprocessed()
-            # A worker that is still at work must not move anything any more.
+            # A worker that is still at work must not move an offset any more.
             self._progress.forget(self._progress.partitions)
-        # Whoever polls next gets what was read and not processed, and commits nothing after it before that.
+        # The next poll returns the records that are not processed, before an offset after them is committed.
         for topic_partition, offset in again.items():
             with suppress(KafkaException):  # it has gone meanwhile
                 self._client.seek(TopicPartition(*topic_partition, offset))
@@ -423,25 +423,25 @@ class Executor:
             self._threads.append(thread)
 
     def _wake_workers(self, *, everyone: bool = False) -> None:
-        """Let the workers look, under the lock, whether there is anything to start."""
+        """Wake workers so that they look for a job; the caller has the lock."""
         self._may_start.notify(self.options.workers if everyone else 1)
 
     def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait, under the lock, until jobs have ended so that a condition holds; return whether it does."""
+        """Wait until a condition holds, and return whether it does; the caller has the lock."""
         return self._ended.wait_for(condition, seconds)
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
             try:
                 ends: Callable[[], object] = self._process(job)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it ends run on the other thread
+            except BaseException as error:  # noqa: BLE001 - any exception ends run on the other thread
                 ends = partial(self._fail, error, job)
             with self._lock:
                 ends()
                 self._ended.notify_all()
 
     def _next_job(self) -> Job | None:
-        """Return the next job, once there is one, or None at the end."""
+        """Wait for the next job and return it; return None at the end of ``run``."""
         with self._lock:
             while not self._closing:
                 now = time.monotonic()
@@ -453,7 +453,7 @@ class Executor:
             return None
 
     def _process(self, job: Job) -> Callable[[], object]:
-        """Process a job outside the lock; return what ends it under the lock."""
+        """Process a job without the lock; return the function that ends the job under the lock."""
         if not self._is_for_the_handler(job):
             return self._answer_unprocessed(job)
         failures: list[_Failure] = []
@@ -465,7 +465,7 @@ class Executor:
         return job.carried is None and job.message.error() is None
 
     def _answer_unprocessed(self, job: Job) -> Callable[[], object]:
-        """Answer for a job that is not, or no longer, for the handler."""
+        """Answer for a job that the handler does not get, or does not get again."""
         if job.carried is not None:
             return self._keep(job, *job.carried)
         cause = job.message.error().cause
@@ -473,7 +473,7 @@ class Executor:
 
     @contextmanager
     def _attempt(self, job: Job, failures: list[_Failure]) -> Iterator[None]:
-        """Surround the handler with the chain's processing; what it raises becomes a failure."""
+        """Surround the handler with the chain's processing; an exception of the handler becomes a failure."""
         record = record_with_local(job.message)
         in_use, began_ns, ended_ns = job.taken
         if job.attempts == 1:
@@ -486,9 +486,9 @@ class Executor:
                 except Exception as raised:
                     pause_s = self.options.pause_s(job.attempts, raised)
                     if pause_s is not None:
-                        told.clear()  # its processing is not over
+                        told.clear()  # the processing is not over
                     raise
-        except Exception as raised:  # noqa: BLE001 - the options say what becomes of it
+        except Exception as raised:  # noqa: BLE001 - the options say what follows
             failures.append((record, raised, pause_s))
 
     def _answer_failed(self, job: Job, failure: _Failure) -> Callable[[], object]:
@@ -501,16 +501,18 @@ class Executor:
         return self._give_up(job, reason.at(PROCESSING, record).with_traceback(raised.__traceback__), raised)
 
     def _give_up(self, job: Job, reason: HeaderwareError, raised: BaseException) -> Callable[[], object]:
-        """Answer for a record that failed for good."""
+        """Answer for a record that gets no further attempt."""
         if self.options.on_failure == "raise":
             return partial(self._fail, raised, job)
         _, original = self._original(job.message)
-        if original is None:  # no step has changed it, or nothing is left of it
+        if original is None:  # no step has changed the record, or there is no record
             original = record_of(job.message) if self._is_for_the_handler(job) else _placeholder(job.message)
         if self.options.on_failure == "skip":
             return self._pass_over(job, reason, original, "skipped")
         if not original.topic:
-            return partial(self._fail, raised, job)  # it belongs to no record, so there is nothing to pass
+            return partial(
+                self._fail, raised, job
+            )  # the error belongs to no record, so no record can be passed over
         if not isinstance(reason, InterceptorError):
             reason = InterceptorError(str(reason)).at(PROCESSING, original)
         return self._keep(job, reason, original)
@@ -518,7 +520,7 @@ class Executor:
     def _keep(
         self, job: Job, reason: InterceptorError, original: Record, backoff: Backoff | None = None
     ) -> Callable[[], object]:
-        """Store the dead letter of a record; if that fails, try it again later."""
+        """Store the dead letter of a record; if that fails, try again later."""
         try:
             stored = _session_of(job).dead_letter(
                 original,
@@ -538,13 +540,16 @@ class Executor:
             backoff = backoff or new_backoff()
             job.carried = reason, original, backoff
             return partial(self._retry, job, backoff.next_s(), count=None)
-        # A dead letter gets none of its own.
+        # A dead letter that fails gets no dead letter.
         return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")
 
     def _pass_over(
         self, job: Job, reason: HeaderwareError, original: Record, outcome: str, *, is_lost: bool = False
     ) -> Callable[[], object]:
-        """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
+        """End the job of a record that counts as processed although it failed.
+
+        Interceptors are told unless the chain refused the record; then they have been told already.
+        """
         if job.message.error() is None:
             _session_of(job).stopped(original, outcome, reason)
         if self._reasons.is_new_error(reason):
@@ -566,7 +571,7 @@ class Executor:
             self._counts[count] += 1
 
     def _fail(self, error: BaseException, job: Job) -> None:
-        """End ``run``; the job is taken back, so that its offset is not passed."""
+        """End ``run``. The job does not end, so its offset is not passed."""
         self._progress.postpone(job, inf)
         if not job.is_gone and self._failure is None:
             self._failure = error
@@ -575,13 +580,13 @@ class Executor:
 
 
 def _session_of(job: Job) -> Session:
-    """Return the session through which a record came, which the job keeps open."""
+    """Return the session that a record came through; the job keeps the session open."""
     session: Session = job.taken[0].session
     return session
 
 
 def _placeholder(message: Message) -> Record:
-    """Return a record that stands for one of which nothing is left, such as slices of no complete message."""
+    """Return a record that stands for a message without a record, such as slices that were given up."""
     topic, partition, offset = message.topic() or "", message.partition(), message.offset()
     partition = None if partition is None or partition < 0 else partition
     offset = None if offset is None or offset < 0 else offset

@@ -1,17 +1,17 @@
 """Chains for applications that do not know of us: our clients under confluent-kafka's names.
 
-confluent-kafka's clients are classes of C, which nobody can change. So there are two ways in:
+confluent-kafka's clients are classes of C, which cannot be changed. So there are two ways:
 
-- A name for one of them (in ``confluent_kafka``, in a module that imported it, in a class, a list, a closure
-  or a function's default) comes to mean a subclass of ours, such as :class:`_Producer`. Classes that the
-  application derives from it later have the chain from there. So it is with the asyncio clients, too.
-- A class that was derived from one of them already gets our methods inserted before the class of C among its
-  bases. confluent-kafka's own serializing clients are such classes: their chain works on the bytes that they
-  make, and nothing else of them changes. One derived from an asyncio client stays as it is, for it makes its
-  client of C by a name, which is replaced.
+- Each name of such a class (in ``confluent_kafka``, in a module that imported it, in a class, a list, a
+  closure or a function's default) is replaced by our subclass, such as :class:`_Producer`. Classes that the
+  application derives later inherit the chain. The same is done for the asyncio clients.
+- If a class was derived from a class of C earlier, our methods are inserted before the class of C among its
+  bases. confluent-kafka's own serializing clients are such classes. Their chain works on the bytes that they
+  make; nothing else of them changes. A class that was derived from an asyncio client does not change, because
+  it makes its client of C by a name, which is replaced.
 
-Either way a record meets one chain, because our methods call those of C directly. ``confluent_kafka.cimpl``
-keeps the classes of C, and our own code takes them from there.
+Either way a record goes through one chain, because our methods call the methods of C directly.
+``confluent_kafka.cimpl`` keeps the classes of C, and our own code takes them from there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headerware.clients.share import ShareConsumer
 from headerware.core.chain import Chain
 
 RUN_VARIABLE: Final = "HEADERWARE_RUN"
-"""Set by ``headerware run``: the process that it became."""
+"""The variable that ``headerware run`` sets for its process."""
 _lock: Final = RLock()
 _is_on = False
 
@@ -45,11 +45,11 @@ _is_on = False
 def instrument() -> None:
     """Give a chain to every client of confluent-kafka that is made from now on.
 
-    The chain is the one of the client's own configuration (``interceptors``, ``headerware.config``) or else
-    that of the file named by ``HEADERWARE_CONFIG``, as for :class:`headerware.Producer`. This covers the
-    producer, the consumer, the serializing and the asyncio ones, subclasses, and names that were imported
-    before. Clients that exist already stay as they are. A second call changes nothing, unless something has
-    been imported past the first. Any thread may call it.
+    The chain comes from the client's own configuration (``interceptors``, ``headerware.config``), or else
+    from the file named by ``HEADERWARE_CONFIG``, as for :class:`headerware.Producer`. This covers the
+    producer, the consumer, the serializing and asyncio clients, subclasses, and names that were imported
+    earlier. Existing clients do not change. A second call replaces only names that the first call has missed.
+    Any thread may call it.
     """
     global _is_on  # noqa: PLW0603 - it is the process that is instrumented
     with _lock:
@@ -60,9 +60,9 @@ def instrument() -> None:
 
 
 def uninstrument() -> None:
-    """Undo what :func:`instrument` did: names and bases of classes are what they were.
+    """Undo what :func:`instrument` did: restore the names and bases of classes.
 
-    Clients that are open keep their chain, and a class of theirs its bases; new clients have none.
+    Open clients keep their chain, and their classes keep their bases; new clients have no chain.
     """
     global _is_on  # noqa: PLW0603 - it is the process that is instrumented
     with _lock:
@@ -75,19 +75,19 @@ def uninstrument() -> None:
 def instrument_under_run() -> None:
     """Instrument if this process is under ``headerware run``; OpenTelemetry calls it before its own turn.
 
-    ``opentelemetry-instrument`` puts its ``sitecustomize`` before ours, and imports no other.
+    ``opentelemetry-instrument`` puts its ``sitecustomize`` before ours, so Python does not import ours.
     """
     if RUN_VARIABLE in os.environ:
         instrument()
 
 
-# What stands for confluent-kafka's classes
+# Our subclasses that replace confluent-kafka's classes
 
 
 def _while_on(ours: Any, always: type | tuple[()] = ()) -> Any:
-    """Return the method by which a client finds its chain: it has none once the instrumentation is off.
+    """Return the method by which a client finds its chain, without a chain after the instrumentation is off.
 
-    A subclass may have outlived that. Instances of ``always`` have their chain in any case.
+    A subclass may still be in use then. Instances of ``always`` have their chain in any case.
     """
 
     def chain_for(client: Any, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
@@ -101,12 +101,12 @@ def _while_on(ours: Any, always: type | tuple[()] = ()) -> Any:
 
 @classmethod  # type: ignore[misc]  # the classes below share it
 def _counts(cls: type, other: type) -> Any:
-    """Count what is derived from confluent-kafka's class as derived from ours, however it came to be."""
+    """Count every class that is derived from confluent-kafka's class as derived from ours."""
     theirs = vars(cls).get("_hw_stands_for")
     return NotImplemented if theirs is None else issubclass(other, theirs)
 
 
-# ABCMeta, and no metaclass of ours: an application's class may have another base with this one.
+# ABCMeta rather than a metaclass of ours: an application's class may have another base with ABCMeta.
 class _Producer(Producer, metaclass=ABCMeta):
     _hw_stands_for = cimpl.Producer
     _hw_chain_for = _while_on(Producer)
@@ -159,20 +159,20 @@ class _AIOConsumer(AIOConsumer, metaclass=ABCMeta):
 
 
 def _named(ours: type, theirs: type, module: str) -> type:
-    """Give a class the name that it goes by, so that it pickles and prints as what it stands for."""
+    """Give our class the name of the class that it replaces, for pickling and printing."""
     ours.__module__, ours.__name__, ours.__qualname__ = module, theirs.__name__, theirs.__name__
     ours.__doc__ = theirs.__doc__
     return ours
 
 
 def _methods_of(ours: type, c_class: type) -> type:
-    """Return our client without the class of C: a base that fits before it, having no fields.
+    """Return our client without the class of C and without fields, as a base to insert before the class of C.
 
-    Its methods are copies, whose ``super()`` would still mean our client; a test holds that none uses it.
+    The methods are copies, whose ``super()`` would still mean our client; a test checks that none uses it.
     """
     kept = {name: value for name, value in vars(ours).items() if name not in {"__dict__", "__weakref__"}}
     bases = tuple(base for base in ours.__bases__ if base is not c_class)
-    # Our serializing clients are derived from theirs, which get this base.
+    # Our serializing clients are derived from confluent-kafka's, which get this base.
     kept |= {"__slots__": (), "_hw_chain_for": _while_on(ours, always=ours), "_hw_hides_headers": True}
     return type(f"Chained{ours.__name__}", bases, kept)
 
@@ -195,7 +195,7 @@ _INSERTED: Final = tuple(
 )
 
 
-# Classes that were derived before
+# Classes that were derived earlier
 
 
 def _insert_methods(c_class: type, methods: type) -> None:
@@ -228,12 +228,12 @@ def _is_our_module(name: object) -> bool:
 
 
 def _has_room(derived: type) -> bool:
-    """Return whether instances take attributes and weak references; those with slots alone take none."""
+    """Return whether instances take attributes and weak references; instances with only slots do not."""
     return bool(derived.__dictoffset__ and derived.__weakrefoffset__)
 
 
 def _with_chained_instances(classes: set[type]) -> set[type]:
-    # All classes at once, for the collector looks through all objects of the process.
+    # All classes in one call, because the collector looks through all objects of the process.
     found = gc.get_referrers(*classes) if classes else []
     return {type(each) for each in found if type(each) in classes and each._hw_chained}  # noqa: SLF001 - our own
 
@@ -245,18 +245,19 @@ def _heirs(derived: type) -> Iterator[type]:
         yield from _heirs(heir)
 
 
-# Names that were imported before
+# Names that were imported earlier
 
 
 _NewFor = dict[int, type]
-"""Classes, by the ids of those that they replace."""
+"""New classes, by the ids of the classes that they replace."""
 
 
 def _replace_names(pairs: tuple[tuple[type, type], ...]) -> None:
-    """Let whatever refers to the first class of a pair by a name, an item or a default refer to the second.
+    """Replace the first class of each pair by the second in names, items and defaults of functions.
 
-    The collector knows most of what refers to a class. It does not know what ``gc.freeze`` has put aside, so
-    the modules are listed; nor a dict or a tuple of nothing but texts, numbers and classes of C.
+    The collector knows most objects that refer to a class. It does not know objects that ``gc.freeze`` has
+    put aside, so the modules are listed. It does not know a dict or tuple of only texts, numbers and classes
+    of C.
     """
     new_for = {id(old): new for old, new in pairs}
     loaded: list[Any] = list(sys.modules.values())  # a library may put another object in a module's place
@@ -288,14 +289,14 @@ def _keeps_its_names(module: object) -> bool:
 
 
 def _owners(containers: list[Any]) -> dict[int, type]:
-    """Return the classes whose attributes these dicts hold, by the dicts' ids."""
+    """Return the classes whose attributes are in these dicts, by the ids of the dicts."""
     dicts = [each for each in containers if isinstance(each, dict)]
     classes = [owner for owner in gc.get_referrers(*dicts) if isinstance(owner, type)] if dicts else []
     return {id(names): owner for owner in classes for names in gc.get_referents(vars(owner))}
 
 
 def _replace_defaults(function: FunctionType, new_for: _NewFor) -> None:
-    # A loop: a generator would keep this function's own names in cells, which are replaced, too.
+    # No generator: it would keep the names of this function in cells, which are replaced, too.
     given = list(function.__defaults__ or ())
     _replace_items(given, new_for)
     if given != list(function.__defaults__ or ()):

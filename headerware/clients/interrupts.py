@@ -1,16 +1,16 @@
-"""Interrupts: what a client's call leaves if one ends it between two steps, and how it is made good.
+"""Interrupts: an interrupt may end a call of a client between two steps; the next call recovers from that.
 
 An interrupt is Ctrl-C, or any exception that a signal's handler raises. It comes after a call, at the start
-of a function or at the end of a loop's round, ``try`` and ``with`` included. So a mark that a call sets and
-takes back may stay set: a mark is only a hint that it is worth looking at the stack, which cannot be wrong
+of a function or at the end of a loop's round, also in ``try`` and ``with``. So a mark that a call sets and
+clears may remain set. The mark is only a hint to look at the stack, which cannot be wrong
 (:func:`called_from`).
 
-A signal's handler is no callback, although it may run on top of one. It may use the client that it
+A signal's handler is not a callback, although it may interrupt one. It may use the client that it
 interrupted: to flush, to commit, to abort a transaction, to stop.
 
-A consumer's position on the wire is after the last record that confluent-kafka gave out, ours after the last
-one that arrived here. What lies between is read again (:meth:`Fetch.recover`). If a callback raises in
-``consume``, confluent-kafka throws a batch away, at times with a record more than its position says.
+confluent-kafka's position is after the last record that it returned, our position after the last record that
+arrived here. The records between the two are read again (:meth:`Fetch.recover`). If a callback raises in
+``consume``, confluent-kafka throws a batch away, sometimes with one record more than its position says.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CalledFrom(Enum):
 
 
 def called_from(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> CalledFrom:
-    """Return where a frame stands, if these methods of the client are its calls into C."""
+    """Return where on the stack a frame is; ``calls`` are the client's methods that call into C."""
     inner: FrameType | None = None
     in_handler = False
     while frame is not None:
@@ -71,8 +71,8 @@ def called_from(client: Any, calls: Collection[CodeType], frame: FrameType | Non
 def on_another_thread(call: Callable[[], Any]) -> Any:
     """Make a call on a thread of its own, and return what it returns, or raise what it raises.
 
-    It is for a handler that interrupted a call into C on this thread: confluent-kafka keeps one call a thread
-    in mind, and ends the process at the next callback if a second one took its place.
+    It is for a handler that interrupted a call into C on this thread. confluent-kafka remembers one call for
+    each thread, and ends the process at the next callback if a second call has replaced the first.
     """
     ended: list[tuple[Any, BaseException | None]] = []
 
@@ -103,19 +103,18 @@ class Fetch:
     def __init__(self, *, starts_at_beginning: bool) -> None:
         self.starts_at_beginning: Final = starts_at_beginning
         self.thread: int = 0
-        """The thread that is between the wire and the application, or that an interrupt took away from there;
-        0 if none is."""
+        """The thread whose call is between the wire and the application, or was interrupted there; or 0."""
         self.batches: list[list[Message]] | None = None
-        """The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``."""
+        """The batch that ``consume`` got from the wire; an empty list if C raised; None during ``poll``."""
         self.lost_a_batch: bool = False
         """Whether the last batch was thrown away."""
         self.deferred_error: Exception | None = None
         """The error of a callback, to be raised by the next call."""
         self.paused: list[TopicPartition] = []
-        """The partitions that are paused for one poll, whose only purpose is to stay in the group."""
+        """The partitions that are paused for one poll whose only purpose is to remain in the group."""
 
     def consume(self, client: Any, count: int, timeout: float, *, may_raise: bool) -> list[Message]:
-        """Fetch a batch; unless it may be raised, an error of a callback is deferred to the next call."""
+        """Fetch a batch; without ``may_raise``, keep an error of a callback for the next call."""
         try:
             batches = self.batches = []
             batches.extend(map(_c_consume, (client,), (count,), (timeout,)))  # in C: nothing is lost
@@ -130,13 +129,13 @@ class Fetch:
     def was_interrupted(
         self, client: Any, calls: Collection[CodeType], caller: FrameType | None, *, ends: bool = False
     ) -> bool:
-        """Return whether a call on this thread was interrupted, and will not go on.
+        """Return whether a call on this thread was interrupted and will not go on.
 
         Args:
             client: the consumer.
             calls: its methods that fetch.
-            caller: the frame from which on none of these may be under way, such as one that has called a
-                callback which now commits.
+            caller: the frame at which the search for these methods begins; a callback that commits was called
+                by one of them, and so is not an interrupt.
             ends: whether a call that a signal's handler interrupted will not go on, because the handler
                 closes the consumer.
         """
@@ -146,16 +145,16 @@ class Fetch:
         return place is CalledFrom.OUTSIDE or (ends and place is not CalledFrom.IN_CALLBACK)
 
     def pause_briefly(self, client: Any, held: Collection[TopicPartitionKey]) -> None:
-        """Pause what is not paused, until :meth:`resume_briefly_paused`."""
+        """Pause all partitions that are not paused, until :meth:`resume_briefly_paused`."""
         self.paused = [each for each in _C.assignment(client) if topic_partition_of(each) not in held]
         _C.pause(client, self.paused)
 
     def resume_briefly_paused(self, client: Any, delivery: Delivery) -> None:
-        """Resume what :meth:`pause_briefly` paused."""
-        # Also those that were lost meanwhile: a partition that comes back would still be paused.
+        """Resume the partitions that :meth:`pause_briefly` paused."""
+        # Also partitions that have gone: they would still be paused after they come back.
         for partition in self.paused:
             if topic_partition_of(partition) in delivery.held():
-                continue  # by a callback, or after an interrupt
+                continue  # a callback has paused it, or an interrupt came
             with suppress(KafkaException):
                 _C.resume(client, [partition])
         self.paused = []
@@ -168,9 +167,9 @@ class Fetch:
         begin: Callable[[list[TopicPartition]], object],
         remove: Callable[[list[TopicPartition]], object],
     ) -> None:
-        """Put back what was between the wire and the application, and have the rest read again.
+        """Put back the records that were between the wire and the application, and read lost records again.
 
-        ``begin`` and ``remove`` do what an assignment and a revocation do whose callback was interrupted.
+        ``begin`` and ``remove`` do the work of an assignment and a revocation whose callback was interrupted.
         """
         self.resume_briefly_paused(client, delivery)
         delivery.restore()
@@ -195,7 +194,7 @@ class Fetch:
     def _first_fetched(
         self, client: Any, topic_partition: TopicPartitionKey, began: int, position: int
     ) -> int:
-        """Return the offset from which to read a partition again of which nothing has arrived here."""
+        """Return the offset at which to read a partition again if no record of it has arrived here."""
         fetched = [message for batch in self.batches or () for message in batch]
         offsets = [message.offset() or 0 for message in fetched if _is_of(message, topic_partition)]
         if offsets:
@@ -203,7 +202,7 @@ class Fetch:
         if self.lost_a_batch and began == OFFSET_BEGINNING:
             return began
         if self.lost_a_batch and began != OFFSET_END and self.starts_at_beginning:
-            with suppress(KafkaException):  # it cannot be asked just now
+            with suppress(KafkaException):  # the broker does not answer now
                 found = _C.committed(client, [TopicPartition(*topic_partition)], COMMITTED_TIMEOUT_S)
                 committed: int = found[0].offset
                 return committed if committed >= 0 else OFFSET_BEGINNING

@@ -1,10 +1,10 @@
 """Follow the file of a chain while clients run: when it changes, on SIGHUP, or when the application asks.
 
-A new chain is read and checked first. Then each client opens it and puts it in place of the present one,
-between two records. Whatever is wrong with it, the chain in force goes on.
+A new chain is read and checked first. Then each client opens the chain and replaces its present chain,
+between two records. If anything is wrong with the new chain, the chain in force goes on.
 
-One thread per process and file looks for changes, or waits for the signal; it ends with the last client.
-It does not survive a fork: clients that are made in the child follow the file anew.
+One thread for each process and file looks for changes, or waits for the signal; it ends with the last client.
+The thread does not survive a fork: clients that are made in the child follow the file anew.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _REQUIRE: Final[Mapping[Any, int]] = {"off": 0, False: 0, "warn": 1, "enforce": 
 
 
 class ChainInForce(msgspec.Struct, frozen=True, kw_only=True):
-    """Which chain a client works with now, of those that its file has declared.
+    """The version of its file's chain that a client works with now.
 
     Args:
         path: the file.
         digest: the first 12 hexadecimal digits of the SHA-256 of the file, followed by the files that it
             includes, in the order of reading.
         names: the names of the interceptors, in the order of sending.
-        loaded_at_ms: when it was read, in milliseconds since the epoch.
+        loaded_at_ms: when the file was read, in milliseconds since the epoch.
         reloads: how often the chain has been replaced.
         failures: how often a new version of the file could not be used.
         failure: why the latest version could not be used; None if it could.
@@ -74,7 +74,7 @@ class ChainInForce(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadedChain(msgspec.Struct, frozen=True):
-    """A chain as its file declares it, read and checked, but not opened yet."""
+    """A chain that was read from its file and checked, but not opened yet."""
 
     chain: Chain
     digest: str
@@ -84,7 +84,7 @@ class LoadedChain(msgspec.Struct, frozen=True):
 class LiveChain:
     """The chain of one client, as its file declares it.
 
-    ``conf`` is the client's whole configuration, which may lay options over those of the file.
+    ``conf`` is the client's complete configuration, whose options may override options of the file.
     """
 
     def __init__(self, conf: Mapping[str, Any], path: str, reload: Reload, side: Side) -> None:
@@ -103,7 +103,7 @@ class LiveChain:
 
     @property
     def follows(self) -> bool:
-        """Whether the chain may change by itself, so that the client has to be ready for any chain."""
+        """Whether the client follows the file, so that it has to be ready for any chain."""
         return self._reload != "off"
 
     def first(self) -> tuple[Chain, dict[str, Any]]:
@@ -111,7 +111,7 @@ class LiveChain:
 
         Raises:
             ConfigError: the configuration is wrong.
-            MissingPartError: the file is to be watched, and nothing is installed that does.
+            MissingPartError: the file is to be watched, and the package watchfiles is not installed.
         """
         if self._reload == "watch":
             _watch_function()
@@ -121,13 +121,13 @@ class LiveChain:
         return found
 
     def follow(self, client: FollowsFile) -> None:
-        """Have a client, which is complete now, follow the file."""
+        """Let a client follow the file; call this after the client is complete."""
         if self.follows:
             _warn_of_writers(self._stamps)
             self._follower = _follow(self._path, self._reload, client, self)
 
     def is_stale(self) -> bool:
-        """Return whether any of the files is another than the one that was read last."""
+        """Return whether any of the files has changed since it was read."""
         return any(stamp_of(path) != stamp for path, stamp in self._stamps.items())
 
     def files(self) -> frozenset[str]:
@@ -147,20 +147,20 @@ class LiveChain:
                 raise
 
     def look_again(self, client: FollowsFile) -> None:
-        """Read the files again and offer the chain to the client; whatever is wrong is logged, once."""
+        """Read the files again and offer the chain to the client; log a failure once."""
         with self._lock:
             if self._closed:
                 return
             try:
                 loaded = self._read(client)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong, the chain in force goes on
+            except Exception as error:  # noqa: BLE001 - after any failure, the chain in force goes on
                 pass_on_interrupt(error)
                 self._log_failure(error)
                 return
         client._hw_offer_chain(loaded)  # noqa: SLF001 - the client itself
 
     def replace(self, client: FollowsFile, loaded: LoadedChain) -> None:
-        """Put a chain in force; if it cannot be opened, that is logged, and the present one goes on."""
+        """Put a chain in force; if it cannot be opened, log that, and go on with the present chain."""
         with self._lock:
             if self._closed:
                 return
@@ -171,14 +171,14 @@ class LiveChain:
                 self._log_failure(error)
 
     def close(self, client: FollowsFile) -> None:
-        """Replace nothing any more."""
+        """Stop replacing the chain."""
         if self._follower is not None:
             self._follower.remove(client)
         with self._lock:
             self._closed = True
 
     def in_force(self, chain: Chain) -> ChainInForce:
-        """Return what is known of the chain in force."""
+        """Return the facts about the chain in force."""
         return ChainInForce(
             path=self._path,
             digest=self._digest,
@@ -200,9 +200,9 @@ class LiveChain:
     def _read(self, client: FollowsFile) -> LoadedChain:
         reading = _Reading(refuses_empty=True)
         try:
-            chain = client._hw_whole_chain(client_chain(self._conf, None, reading, side=self._side)[0])  # noqa: SLF001 - as above
+            chain = client._hw_complete_chain(client_chain(self._conf, None, reading, side=self._side)[0])  # noqa: SLF001 - as above
         except BaseException:
-            # A file that could not be reached for a mistake in another one is still to be looked at.
+            # Go on looking at files that were not read because of a mistake in another file.
             self._stamps = {**self._stamps, **reading.stamps}
             raise
         self._stamps = reading.stamps
@@ -240,7 +240,7 @@ class LiveChain:
 
 
 def live_chain(conf: Mapping[str, Any], chain: Chain | None, side: Side) -> LiveChain | None:
-    """Return the chain that a client's file declares; None if it comes from elsewhere."""
+    """Return the chain that a client's file declares; None if the chain does not come from a file."""
     found = followed_file(conf, chain, side=side)
     return None if found is None else LiveChain(conf, *found, side)
 
@@ -249,8 +249,8 @@ def reload_of(path: str | os.PathLike[str], conf: Mapping[str, Any]) -> Reload:
     """Return when a client with this file and configuration reads the file again.
 
     Raises:
-        ConfigError: what says so is not known.
-        MissingPartError: the file is to be watched, and nothing is installed that does.
+        ConfigError: the value of ``headerware.reload`` is unknown.
+        MissingPartError: the file is to be watched, and the package watchfiles is not installed.
     """
     stated = {RELOAD: conf[RELOAD]} if RELOAD in conf else {}
     found = followed_file({FILE: str(path), **stated})
@@ -261,7 +261,7 @@ def reload_of(path: str | os.PathLike[str], conf: Mapping[str, Any]) -> Reload:
 
 
 class ShownChain:
-    """The public name of a client's chain, which a subclass may take for an attribute of its own."""
+    """The public attribute ``chain`` of a client, which a subclass may replace by an attribute of its own."""
 
     def __get__(self, client: Any, owner: object = None) -> Chain:
         """Return the chain."""
@@ -270,10 +270,10 @@ class ShownChain:
 
 
 class FollowsFile:
-    """A client's part that knows where its chain comes from, and takes another one when its file changes.
+    """The part of a client that knows where its chain comes from, and replaces it when its file changes.
 
-    Private names of clients begin with ``_hw_``: an application that derives a class of its own from a client
-    need not know ours, all the less if instrumentation has put ours in place of confluent-kafka's.
+    Private names of clients begin with ``_hw_``, so that an application that derives a class from a client
+    need not know them. Instrumentation may have replaced confluent-kafka's class by ours.
     """
 
     chain: ShownChain = ShownChain()
@@ -284,11 +284,11 @@ class FollowsFile:
     _hw_chained: bool = False
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
     _hw_name: str = ""
-    """The class that the application knows, if it is another one than the client's own."""
+    """The name of the class that the application knows, if it is not the client's own class."""
     _hw_live: LiveChain | None = None
-    """The chain as its file declares it; None if it comes from elsewhere."""
+    """The chain as its file declares it; None if the chain does not come from a file."""
     _hw_next_chain: LoadedChain | None = None
-    """The chain that takes the place of the present one at the next call; None if there is none."""
+    """The chain that replaces the present one at the next call, or None."""
 
     def _hw_chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         """Return the chain, and the configuration that remains for the client itself."""
@@ -301,20 +301,20 @@ class FollowsFile:
         """Return whether there is a chain, or may be one later."""
         return bool(self._hw_chain or (self._hw_live and self._hw_live.follows))
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
-        """Return a chain that was read again, with what the client itself adds to it."""
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
+        """Return a chain that was read again, with the steps that the client adds."""
         return chain
 
     def _hw_use_chain(self, chain: Chain) -> None:
-        """Open a chain and let it take the place of the present one, between two records; or raise."""
+        """Open a chain and replace the present one, between two records; or raise."""
         raise NotImplementedError
 
     def reload(self) -> bool:
         """Read the file of the chain again, and let the next record go through the new chain.
 
-        What has begun with the present chain ends with it: records in flight, one that another thread sends,
-        and records that a consumer's ``run`` has read. Of other records that a consumer has read, the new
-        chain hears when they are processed.
+        Work that has begun with the present chain ends with it: records in flight, a record that another
+        thread sends, and records that a consumer's ``run`` has read. When the application processes other
+        records that a consumer has read, the new chain is told.
 
         Returns:
             whether the chain has changed.
@@ -333,11 +333,11 @@ class FollowsFile:
         return self._hw_live.reload(self)
 
     def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
+        """Return the facts about the chain in force; None if it does not come from a file."""
         return None if self._hw_live is None else self._hw_live.in_force(self._hw_chain)
 
     def _hw_offer_chain(self, loaded: LoadedChain) -> None:
-        """Have the chain replaced, on a thread where the client may change it; here, by its next call."""
+        """Have the chain replaced on a thread that may do so; this class leaves it to the next call."""
         self._hw_next_chain = loaded
 
     def _hw_take_next_chain(self) -> None:
@@ -346,7 +346,7 @@ class FollowsFile:
             return
         try:
             self._hw_live.replace(self, loaded)
-        except BaseException:  # an interrupt; the next call tries again, unless there is a newer one
+        except BaseException:  # an interrupt: the next call tries again, unless there is a newer chain
             self._hw_next_chain = vars(self)["_hw_next_chain"] or loaded
             raise
 
@@ -355,7 +355,7 @@ class FollowsFile:
 
 
 class _Reading:
-    """Read the files of a chain, and remember which versions they were."""
+    """Read the files of a chain, and remember their versions."""
 
     def __init__(self, *, refuses_empty: bool = False) -> None:
         self.stamps: dict[str, Stamp] = {}
@@ -363,7 +363,7 @@ class _Reading:
         self._sha256 = hashlib.sha256()
 
     def __call__(self, path: Path) -> str:
-        # Before the file is read, so that a change meanwhile is found afterwards.
+        # The version is taken first, so that a change during the reading is found later.
         self.stamps[str(path)] = stamp_of(path)
         text = read_text(path)
         if self._refuses_empty and not text.strip():
@@ -383,7 +383,7 @@ _warned_of: Final[set[str]] = set()
 
 
 def _warn_of_writers(paths: Iterable[str]) -> None:
-    """Warn, once for each file, that others can change which chain is in force."""
+    """Warn, once for each file, that other users can change the chain."""
     for path in paths:
         with suppress(OSError):
             problem = changeable_by_others(path, os.stat(path))  # noqa: PTH116 - as above
@@ -400,7 +400,7 @@ def _warn_of_writers(paths: Iterable[str]) -> None:
 
 
 def _changes(before: Chain, after: Chain) -> list[str]:
-    """Say, by names alone, what has changed."""
+    """Return texts about what has changed, with names only."""
     old, new = (dict(zip(chain.names, chain.interceptors, strict=True)) for chain in (before, after))
     found = [
         ("added", [name for name in new if name not in old]),
@@ -417,7 +417,7 @@ def _changes(before: Chain, after: Chain) -> list[str]:
 
 
 def _less_protection(before: Chain, after: Chain) -> list[str]:
-    """Say which interceptors that protect are gone, demand less than before, or work on other topics."""
+    """Return texts about protecting interceptors that are gone, demand less, or work on other topics."""
     new = dict(zip(after.names, after.interceptors, strict=True))
     found: list[str] = []
     for name, old in zip(before.names, before.interceptors, strict=True):
@@ -439,7 +439,7 @@ def _less_protection(before: Chain, after: Chain) -> list[str]:
 
 
 class _Follower:
-    """Look after one file for all clients of this process that follow it.
+    """Follow one file for all clients of this process that use it.
 
     Clients are held weakly. ``is_set`` makes it the stop event of watchfiles.
     """
@@ -454,21 +454,21 @@ class _Follower:
         self.thread: Final = Thread(target=self._run, name=_THREAD, daemon=True)
 
     def add(self, client: FollowsFile, live: LiveChain) -> None:
-        """Look after a client, too; the caller has the lock."""
+        """Add a client; the caller has the lock."""
         self._lives[client] = live
 
     def remove(self, client: FollowsFile) -> None:
-        """Look after a client no more."""
+        """Remove a client."""
         with _lock:
             self._lives.pop(client, None)
-        self.ask()  # to end, if that was the last
+        self.ask()  # the thread ends if that was the last client
 
     def _clients(self) -> list[tuple[FollowsFile, LiveChain]]:
         with _lock:
             return list(self._lives.items())
 
     def ask(self) -> None:
-        """Have the file read again; may be called by a handler of a signal."""
+        """Have the file read again; a signal's handler may call this."""
         self._asked.put(None)
 
     def stop(self) -> None:
@@ -477,11 +477,11 @@ class _Follower:
         self.ask()
 
     def is_set(self) -> bool:
-        """Return whether nobody follows the file any more."""
+        """Return whether no client follows the file any more."""
         return self._stopped or not self._lives
 
     def is_news(self, failure: str, stamps: Mapping[str, Stamp]) -> bool:
-        """Return whether a failure of a version of the file is told for the first time, by any client."""
+        """Return whether no client has reported this failure of this version of the file yet."""
         told, self._told = self._told, (dict(stamps), failure)
         return told != self._told
 
@@ -493,7 +493,7 @@ class _Follower:
                 self._look(everybody=True)
 
     def _goes_on(self) -> bool:
-        """Return whether anybody is left; if not, the next client starts another thread."""
+        """Return whether a client is left; if none is, the next client starts another thread."""
         with _lock:
             if self.is_set():
                 if _followers.get((self._path, self._reload)) is self:
@@ -509,7 +509,7 @@ class _Follower:
         return not self.is_set()
 
     def _watch(self) -> None:
-        """Watch the folders of the files until they are others, or nobody is left."""
+        """Watch the folders of the files until the folders change, or no client is left."""
         folders = self._folders()
         try:
             changes = _watch_function()(
@@ -526,7 +526,7 @@ class _Follower:
                 self._look()
                 if self._folders() != folders:
                     return
-        except Exception as error:  # noqa: BLE001 - no folder, or no more watches: look now and then
+        except Exception as error:  # noqa: BLE001 - there is no folder, or no free watch: look now and then
             _log.debug("changes of %s are not reported: %s", self._path, type(error).__name__)
             self._was_asked()
             self._look()
@@ -537,7 +537,7 @@ class _Follower:
         return {folder for path in paths for folder in _folders_of(path)}
 
     def _look(self, *, everybody: bool = False) -> None:
-        """Have clients read the file again: those for which it has changed, or all."""
+        """Have clients read the file again: the clients for which it has changed, or all."""
         if any(live.is_stale() for _, live in self._clients()):
             self._settle()
         for client, live in self._clients():
@@ -545,7 +545,7 @@ class _Follower:
                 live.look_again(client)
 
     def _settle(self) -> None:
-        """Wait until the files have not changed for a while, or nobody follows them any more."""
+        """Wait until the files have not changed for a while, or no client follows them any more."""
         settled(lambda: None if self._stopped else self._versions())
 
     def _versions(self) -> dict[str, Stamp]:
@@ -555,10 +555,10 @@ class _Follower:
 def _folders_of(path: str) -> set[str]:
     """Return the folder of a path, and of each link that the path goes through."""
     found: set[str] = set()
-    whole = os.path.abspath(path)  # noqa: PTH100 - a path as text
-    found.add(os.path.dirname(whole))  # noqa: PTH120 - as above
+    absolute = os.path.abspath(path)  # noqa: PTH100 - a path as text
+    found.add(os.path.dirname(absolute))  # noqa: PTH120 - as above
     with suppress(OSError):
-        found.add(os.path.dirname(os.path.realpath(whole)))  # noqa: PTH120 - as above
+        found.add(os.path.dirname(os.path.realpath(absolute)))  # noqa: PTH120 - as above
     return {folder for folder in found if os.path.isdir(folder)}  # noqa: PTH112 - as above
 
 
@@ -569,7 +569,7 @@ def _watch_function() -> Callable[..., Any]:
         raise MissingPartError(
             f"{RELOAD} = watch needs the package watchfiles: {install_command('live')}"
         ) from error
-    # It logs each change; of ours we tell what became of them, and an application may use it for its own.
+    # It logs each change. We log the result of our own changes; an application may use it for other files.
     logging.getLogger("watchfiles.main").addFilter(_is_not_of_ours)
     return watch
 
@@ -583,7 +583,7 @@ _lock = Lock()
 
 
 def _follow(path: str, reload: Reload, client: FollowsFile, live: LiveChain) -> _Follower:
-    """Have the one follower of a file in this process look after a client, too."""
+    """Add a client to the follower of a file, of which each process has one."""
     if reload == "signal":
         _install_handler()
     with _lock:
@@ -598,7 +598,7 @@ def _follow(path: str, reload: Reload, client: FollowsFile, live: LiveChain) -> 
 
 
 def _stop_all() -> None:
-    """End the threads: one that is inside watchfiles when Python ends would take the process along."""
+    """End the threads, because a thread inside watchfiles at the end of Python would crash the process."""
     running = list(_followers.values())
     for follower in running:
         follower.stop()
@@ -607,7 +607,7 @@ def _stop_all() -> None:
 
 
 def _forget_all() -> None:
-    """Forget, in a forked child, the threads that only its parent has."""
+    """In a forked child, forget the threads, which only the parent has."""
     global _lock  # noqa: PLW0603 - the parent may have held it
     _lock = Lock()
     _followers.clear()
@@ -625,7 +625,7 @@ _is_installed = False
 
 
 def _install_handler() -> None:
-    """Take SIGHUP, and pass it on to whatever handled it before."""
+    """Handle SIGHUP, and pass it on to its earlier handler."""
     global _earlier_handler, _is_installed
     if _is_installed:
         return
@@ -643,7 +643,7 @@ def _install_handler() -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    # The work is done by the threads: the signal may have come inside anything, and that may hold any lock.
+    # The threads do the work, because the code that the signal interrupted may hold any lock.
     for follower in list(_followers.values()):
         follower.ask()
     if callable(_earlier_handler):

@@ -17,10 +17,10 @@ _new_headers = tuple.__new__
 
 
 class MessageHeaders(list[Any]):
-    """A message's headers, and what a message cannot hold: the state of the interceptors, hidden headers.
+    """A message's headers, with the interceptors' state and the hidden headers, which a message cannot hold.
 
-    A Message takes no attributes and no weak references, and a subclass of it takes four times as long as
-    other headers. So this lasts as long as the message; it goes if an application sets other headers.
+    A Message takes no attributes and no weak references, and to make a subclass of Message takes four times
+    as long as to set other headers. If the application sets other headers, the state is lost.
     """
 
     __slots__ = ("all_headers", "local", "topic")
@@ -33,12 +33,12 @@ class MessageHeaders(list[Any]):
     """All headers of the record, if the application does not see all of them."""
 
     def __reduce__(self) -> Any:
-        """Be copied and pickled as a plain list, for an interceptor's state may not be copied."""
+        """Copy and pickle as a plain list, because the state of an interceptor may not allow copies."""
         return list, (list(self),)
 
 
 def updated_message(message: Message, before: Record, after: Record) -> Message:
-    """Change a message as the chain did its record; it is not replaced, for commits take only a Message."""
+    """Change a message as the chain has changed its record; commits take only a Message of C."""
     if after is before:
         return message
     headers = after.headers
@@ -47,7 +47,7 @@ def updated_message(message: Message, before: Record, after: Record) -> Message:
     if after.local or is_moved:
         message.set_headers(_headers_with_local(headers, after, before.topic))
     elif headers is not before.headers:
-        # As wire_headers returns, without its call; None is "no headers".
+        # The result of wire_headers without a call; None means "no headers".
         message.set_headers(list(headers) if headers else None)  # type: ignore[arg-type]
     if after.value is not before.value:
         message.set_value(after.value)
@@ -86,23 +86,23 @@ def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
 
 
 def hide_own_headers(message: Message) -> None:
-    """Leave Headerware's own headers out of what the application sees.
+    """Hide Headerware's own headers from the application.
 
-    The one of schemas stays, because it is for the application's own deserializer.
+    The header of schemas is not hidden, because the application's own deserializer needs it.
     """
     if message.error() is not None:
         return
     headers: Any = message.headers() or ()
     shown = [pair for pair in headers if pair[0] == _SCHEMA or not is_own(pair[0])]
     if len(shown) < len(headers):
-        seen = MessageHeaders(shown)  # also if it is empty, for it keeps the others
+        seen = MessageHeaders(shown)  # even if it is empty, because it keeps the hidden headers
         seen.topic, seen.local = wire_topic_and_local(message)
         seen.all_headers = _new_headers(Headers, headers)
         message.set_headers(seen)
 
 
 def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | None]:
-    """Return the topic on the wire, and the interceptors' state, of a message that was delivered."""
+    """Return the topic on the wire and the interceptors' state of a delivered message."""
     headers = message.headers()
     if headers.__class__ is MessageHeaders:
         return headers.topic, headers.local
@@ -110,7 +110,7 @@ def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | Non
 
 
 def record_with_local(message: Message) -> Record:
-    """Return the record of a message that was delivered, with the interceptors' state and all its headers."""
+    """Return the record of a delivered message, with the interceptors' state and all headers."""
     record = record_of(message)
     headers: Any = message.headers() if is_readable(record) else None
     if headers.__class__ is not MessageHeaders:
@@ -150,5 +150,5 @@ def metadata_of(message: Message) -> RecordMetadata:
 
 
 def _as_bytes(part: Any) -> Any:
-    """Return text as the bytes that a delivery report shows; anything else as it is."""
+    """Return text as the bytes that a delivery report shows; return other objects unchanged."""
     return part.encode() if isinstance(part, str) else part

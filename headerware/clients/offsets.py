@@ -1,11 +1,11 @@
-"""Offsets: how far each partition may be committed, and which records beyond that were delivered.
+"""Offsets: the offset that may be committed for each partition, and which records after it were delivered.
 
 An offset is held back, in stores, commits and transactions alike, while records before it have not reached
 the application: slices that wait for the rest of their message, and entries of the inbox.
 
 The metadata of a commit (:mod:`headerware.core.commit_metadata`) has the watermark: the offset below which
-everything was delivered, other than what a worker of the same group has left pending. Other text is the
-application's own.
+everything was delivered, except records that a worker of the same group has left pending. Other text in the
+metadata is the application's own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
 _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
-"""The offsets at which reading begins at the committed offset; others are the application's own choice."""
+"""With these offsets reading begins at the committed offset; the application chooses other offsets."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -53,7 +53,7 @@ def with_own_metadata(partition: TopicPartition) -> TopicPartition:
 
 
 class Offsets:
-    """Hold offsets back to where a restart loses nothing, and remember what was delivered beyond.
+    """Hold offsets back to where a restart loses nothing, and remember which later records were delivered.
 
     ``first_waiting`` returns the smallest offset of a partition that waits in the inbox, or None.
     """
@@ -62,18 +62,18 @@ class Offsets:
         self.session: Session = session
         self._first_waiting = first_waiting
         self.reassembles: bool = session.reassembles
-        """Whether the chain makes one record of several, or an earlier one did that was replaced."""
+        """Whether the chain, or an earlier chain of this client, makes one record of several."""
         self._unread_metadata: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
         self._undelivered: dict[TopicPartitionKey, frozenset[int]] = {}
         self._read_again: dict[TopicPartitionKey, int] = {}
-        """How far reading has come since it went back; beyond that the chain does not know what waits."""
+        """The position of reading since it went back; the chain does not know what waits after it."""
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self._held: dict[TopicPartitionKey, TopicPartition] = {}
         self._uncommitted: set[TopicPartitionKey] = set()
 
     def follow(self, session: Session) -> None:
-        """Go on with the session of another chain; what was held back for the earlier one still is."""
+        """Go on with the session of another chain; offsets that were held back remain held back."""
         self.session = session
         self.reassembles = self.reassembles or session.reassembles
 
@@ -97,7 +97,7 @@ class Offsets:
         delivered = max(position, self._watermarks.get(topic_partition, 0))
         if safe >= delivered:
             return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
-        # The epoch is that of the position, so it says nothing about an earlier offset.
+        # The epoch belongs to the position, and says nothing about an earlier offset.
         leader_epoch = leader_epoch if safe == position else None
         return at_offset(topic_partition, safe, encode_metadata(delivered, own), leader_epoch)
 
@@ -123,12 +123,12 @@ class Offsets:
         return safe
 
     def refreshed(self) -> list[TopicPartition]:
-        """Return the offsets to store for held partitions, now that something may have expired."""
+        """Return the offsets to store for partitions that are held back; slices may have expired."""
         held = [each for each in self._held if each in self._positions]
         return [self.offset_to_store(each, *self._positions[each]) for each in held]
 
     def take_watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
-        """Return the offsets that only an explicit commit brings to the broker, and take them for committed.
+        """Return the offsets that only an explicit commit brings to the broker, and count them as committed.
 
         librdkafka commits a stored offset only when it is larger than the committed one, and so misses a
         watermark that rose above the same safe offset.
@@ -140,9 +140,9 @@ class Offsets:
     # What was delivered before
 
     def note_assigned(self, partitions: Iterable[TopicPartition]) -> set[TopicPartitionKey]:
-        """Note partitions that begin where an earlier consumer may have left a watermark; return the others.
+        """Note assigned partitions; return the partitions for which the application has chosen an offset.
 
-        For these the application has said where to begin.
+        The others begin at the committed offset, where an earlier consumer may have left a watermark.
         """
         chosen: set[TopicPartitionKey] = set()
         for partition in partitions:
@@ -155,7 +155,7 @@ class Offsets:
         return chosen
 
     def take_unread_metadata(self, topic_partition: TopicPartitionKey) -> bool:
-        """Return whether a partition's committed metadata is to be read, which the caller does now."""
+        """Return whether the caller has to read a partition's committed metadata now."""
         if topic_partition not in self._unread_metadata:
             return False
         self._unread_metadata.discard(topic_partition)
@@ -170,8 +170,8 @@ class Offsets:
     ) -> None:
         """Take over the watermark of an earlier consumer, if reading began at its committed offset.
 
-        ``end`` asks for the partition's end. No record beyond it can have been delivered, so a watermark
-        beyond it is false and would keep new records from the application.
+        ``end`` returns the end of the partition. No record after the end can have been delivered, so a
+        watermark after the end is false, and would keep new records from the application.
         """
         watermark, pending, _ = decode_metadata(committed.offset, committed.metadata)
         if watermark is None or not committed.offset <= offset < watermark:
@@ -188,10 +188,10 @@ class Offsets:
         )
 
     def note_seek(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note a seek that begins before the wanted offset; what lies between is not delivered.
+        """Note a seek. Reading begins at ``begin``; records from ``wanted`` on are delivered again.
 
-        From the wanted offset on, everything is delivered again. What is to be committed stays the same until
-        a record is delivered, as without a chain.
+        Records between the two are not delivered. The offset to commit does not change until a record is
+        delivered, as without a chain.
         """
         held, is_uncommitted = self._held.get(topic_partition), topic_partition in self._uncommitted
         self.forget([topic_partition])
@@ -203,15 +203,15 @@ class Offsets:
             self._read_again[topic_partition] = begin
 
     def read_up_to(self, topic_partition: TopicPartitionKey, otherwise: int) -> int:
-        """Return how far reading has come since it went back, or the other offset if it did not."""
+        """Return the position of reading since it went back; return ``otherwise`` if it did not go back."""
         return self._read_again.get(topic_partition, otherwise)
 
     def note_resumed(
         self, topic_partition: TopicPartitionKey, begin: int, wanted: int, undelivered: Iterable[int] = ()
     ) -> None:
-        """Note that reading goes on before the wanted offset; what lies between is not delivered again.
+        """Note that reading goes on at ``begin``; records before ``wanted`` are not delivered again.
 
-        ``undelivered`` are the offsets between the two of which nothing has been delivered.
+        ``undelivered`` are the offsets between the two whose records have not been delivered.
         """
         if begin < wanted:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
@@ -256,11 +256,11 @@ class Offsets:
             self._uncommitted.discard(topic_partition)
 
 
-# Offsets of a transaction are committed by a producer; the consumer that they came from holds them back.
+# A producer commits the offsets of a transaction; the consumer that read the records holds them back.
 
 
 HoldBack = Callable[[Any, list[TopicPartition]], list[TopicPartition]]
-"""Returns positions as a consumer holds them back."""
+"""Returns the offsets to commit for positions of a consumer."""
 _consumers: Final[dict[bytes, weakref.WeakKeyDictionary[Any, HoldBack]]] = {}
 """Consumers by the group metadata that they returned."""
 _latest: Final[weakref.WeakKeyDictionary[Any, bytes]] = weakref.WeakKeyDictionary()
@@ -271,8 +271,8 @@ def register_consumer(metadata: Any, consumer: Any, hold_back: HoldBack) -> None
     """Remember, weakly, which consumer returned group metadata, and how it holds offsets back.
 
     The bytes name group, member and generation. Consumers that assign partitions themselves have no member's
-    name, so several may share them; each of them knows its own partitions. A consumer's earlier generations
-    are forgotten, because the broker refuses them.
+    name, so several consumers may return the same bytes; each knows its own partitions. Earlier generations
+    of a consumer are forgotten, because the broker refuses them.
     """
     earlier = _latest.get(consumer)
     if earlier == metadata:
@@ -287,7 +287,7 @@ def register_consumer(metadata: Any, consumer: Any, hold_back: HoldBack) -> None
 
 
 def held_back(metadata: Any, positions: list[TopicPartition]) -> list[TopicPartition]:
-    """Hold positions back by the consumers that returned this metadata; without any, change nothing."""
+    """Hold positions back by the consumers that returned this metadata; do nothing without any."""
     consumers = list(_consumers.get(metadata, {}).items()) if isinstance(metadata, bytes) else []
     if not consumers or not isinstance(positions, list):
         return positions
@@ -303,7 +303,7 @@ def _forget(metadata: bytes, consumer: Any) -> None:
 
 
 def _lowest(consumers: list[tuple[Any, HoldBack]], position: TopicPartition) -> TopicPartition:
-    """Return the position as held back by the consumer that reads its partition."""
+    """Return the offset to commit for a position, from the consumer that reads its partition."""
     held: TopicPartition
     for consumer, hold_back in consumers:
         held = hold_back(consumer, [position])[0]

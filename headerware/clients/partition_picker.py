@@ -24,7 +24,7 @@ _SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {
     "fnv1a": (False, False, False),
     "fnv1a_random": (True, False, False),
 }
-"""Whether librdkafka's partitioners scatter null keys, empty keys and other keys. (Measured.)"""
+"""Whether librdkafka's partitioners scatter null keys, empty keys and other keys, as measured."""
 
 
 def _murmur2(key: bytes) -> int:
@@ -43,7 +43,7 @@ def _murmur2(key: bytes) -> int:
 
 
 def _fnv1a(key: bytes) -> int:
-    """Return the FNV-1a hash with 32 bits as Go's Sarama uses it: the amount of a signed number."""
+    """Return the FNV-1a hash with 32 bits as Go's Sarama uses it: the absolute value of a signed number."""
     found = 0x811C9DC5
     for byte in key:
         found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -58,7 +58,7 @@ _HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
 
 
 def partition_of_key(key: bytes | None, partitioner: str, count: int) -> int | None:
-    """Return which of a topic's partitions a key decides; None if the partitioner scatters such keys."""
+    """Return the partition of a key, out of ``count``; None if the partitioner scatters such keys."""
     null, empty, other = _SCATTERED.get(partitioner, _SCATTERED["consistent_random"])
     if null if key is None else other if key else empty:
         return None
@@ -71,10 +71,10 @@ _TIMEOUT_S: Final = 5.0
 
 
 class PartitionPicker:
-    """Choose one partition for all slices of a message whose key leaves it open; hold the producer weakly.
+    """Choose one partition for all slices of a message whose key does not decide it.
 
-    Partitions are counted by metadata, at most once a minute and topic; only the first message of a
-    topic waits for the answer, 5 s at most.
+    The metadata has the number of partitions. It is asked for at most once a minute for each topic. Only the
+    first message of a topic waits for the answer, 5 s at most. The producer is held weakly.
     """
 
     def __init__(self, client: Any, partitioner: str) -> None:
@@ -92,12 +92,12 @@ class PartitionPicker:
         return secrets.choice(self._partitions(record.topic))
 
     def knows(self, topic: str) -> bool:
-        """Return whether the partitions of a topic are known, so that a choice asks nobody."""
+        """Return whether the partitions of a topic are known, so that a choice does not ask the cluster."""
         asked_at, partitions = self._known.get(topic, (0.0, ()))
         return bool(partitions) and time.monotonic() - asked_at <= _REFRESH_S - _MARGIN_S
 
     def learn(self, topic: str) -> None:
-        """Ask for the partitions of a topic unless they are known; a topic without any stays unknown."""
+        """Ask for the partitions of a topic unless they are known; without partitions it remains unknown."""
         now = time.monotonic()
         client = self._client()
         if client is None or self.knows(topic) or now < self._learn_again.get(topic, 0.0):

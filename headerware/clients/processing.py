@@ -1,4 +1,4 @@
-"""The lifecycle of consumed records, for all consumers: interceptors are there while one is processed."""
+"""The processing of consumed records, for all consumers: interceptors surround it, and hear of its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HIDE_VARIABLE: Final = "HEADERWARE_HIDE_HEADERS"
 Begun = tuple[AbstractContextManager[object], list[Record], InUse]
-"""Implicit processing under way: what surrounds it, the records that are told of its end, and the session."""
+"""Implicit processing under way: its context manager, the records whose end is told, and the session."""
 
 
 def handed_over(
@@ -33,7 +33,7 @@ def handed_over(
 ) -> Begun | None:
     """Tell the interceptors which messages the application receives, and begin implicit processing.
 
-    Records are made of them only if an interceptor asks for them.
+    Records are made of the messages only if an interceptor asks for records.
     """
     given = [message for message in messages if message.error() is None]
     session = in_use.session
@@ -50,9 +50,9 @@ def handed_over(
 
 
 class Processes:
-    """A consumer's part that says when records are processed.
+    """The part of a consumer that knows when records are processed.
 
-    Processing is implicit if the application does not know of the chain: then the records that a call
+    Processing is implicit if the application does not know of the chain. Then the records that a call
     returned are processed until the next call.
     """
 
@@ -60,16 +60,16 @@ class Processes:
     _hw_session: Session
     _hw_in_use: InUse
     _hw_is_given_later: bool = False
-    """Whether the application gets what a call returns only later, from a worker or in a task."""
+    """Whether the application gets the messages of a call only later, from a worker or in a task."""
     _hw_may_be_implicit: bool
     """Whether processing is implicit if there is a chain."""
     _hw_hides_headers: bool = False
-    """Whether messages show no headers of ours; by default only those of instrumented clients."""
+    """Whether messages hide our headers; by default only messages of instrumented clients do."""
     _hw_is_implicit: bool
     _hw_observes: bool
     """Whether any interceptor has to know which records a call returns."""
     _hw_only_at_work: bool
-    """Whether no interceptor has to know it: the records are only noted as being at work."""
+    """Whether no interceptor has to know that, and the records are only noted as being at work."""
     _hw_in_process: Begun | None = None
     """The implicit processing that the next call ends."""
 
@@ -78,7 +78,7 @@ class Processes:
         def _hw_may_have_a_chain(self) -> bool: ...
 
     def _hw_take_options(self, conf: dict[str, Any], chain: Chain | None) -> str:
-        """Take what says how records are processed and shown out of a configuration; return the mode."""
+        """Take the options of processing and headers out of a configuration; return the processing mode."""
         mode = processing_mode(conf.pop(PROCESSING, None), chain)
         self._hw_may_be_implicit = mode == "implicit"
         hides = hides_headers(conf.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
@@ -86,18 +86,18 @@ class Processes:
         return mode
 
     def _hw_observe(self, session: Session) -> None:
-        """Find out what the session has to be told."""
+        """Find out what to tell the session."""
         self._hw_is_implicit = self._hw_may_be_implicit and not session.is_empty
         hears = session.hears_operations or (self._hw_is_implicit and session.hears_processing)
         self._hw_observes = hears and not self._hw_is_given_later
         self._hw_only_at_work = self._hw_is_implicit and not (hears or self._hw_is_given_later)
 
     def _hw_is_awaited(self) -> bool:
-        """Return whether anybody would do something now with the records that the application gets."""
+        """Return whether processing is implicit, or an interceptor would use received records now."""
         return self._hw_is_implicit or self._hw_session.awaits_operations()
 
     def _hw_hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
-        """Tell the interceptors which records the application receives, and processes from now on."""
+        """Tell the interceptors which records the application receives and begins to process."""
         if self._hw_only_at_work:
             given = [message for message in messages if message.error() is None]
             if given:
@@ -107,20 +107,20 @@ class Processes:
         self._hw_in_process = handed_over(messages, in_use, began_ns, is_implicit=self._hw_is_implicit)
 
     def _hw_put_to_work(self, messages: Sequence[Message]) -> None:
-        """Begin implicit processing that no interceptor hears of."""
+        """Begin implicit processing without telling interceptors, because none wants to hear of it."""
         at_work = AtWork(messages, record_with_local)
-        # First, so that an interrupt leaves no record at work that nothing ends.
+        # This comes first, so that after an interrupt the next call still ends the processing.
         self._hw_in_process = at_work, [], self._hw_in_use
         at_work.__enter__()
 
     def _hw_end_implicit(self, error: BaseException | None = None) -> None:
-        """End the processing of the records that were given last; the next call shows that it is over."""
+        """End the processing of the records that the last call returned."""
         ended, self._hw_in_process = self._hw_in_process, None
         if ended is not None:
             ended[0].__exit__(*exit_arguments(error))
 
     def _hw_begin_explicit(self) -> None:
-        """Leave it to the application, from now on, to say which record it processes, and when."""
+        """From now on, let the application say which record it processes, and when."""
         self._hw_may_be_implicit = False
         self._hw_observe(self._hw_session)
         if self._hw_in_process is not None:
@@ -129,11 +129,11 @@ class Processes:
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[Message]:
-        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
+        """Surround the processing of a message: interceptors surround the block, and hear of its end.
 
-        They are those of the chain that is in force when the block begins. What the block raises is passed to
-        them, and on. What it sends carries on the message's trail, and the headers that the producer's chain
-        names. The first use ends implicit processing.
+        The chain that is in force when the block begins is used. An exception of the block goes to its
+        interceptors, and is raised again. Records that the block sends carry on the message's trail, and the
+        headers that the producer's chain names. The first use ends implicit processing.
         """
         if not self._hw_chained or message.error() is not None:
             yield message
@@ -147,14 +147,14 @@ class Processes:
     def local(self, message: Message) -> Mapping[str, Any]:
         """Return the interceptors' state of a delivered message, by interceptor; empty if there is none.
 
-        It is there as long as the message is, and as the message keeps the headers that it came with.
+        The state is lost if the message gets other headers.
         """
         return (wire_topic_and_local(message)[1] or {}) if self._hw_chained else {}
 
     def verified(self, message: Message) -> Verified | None:
-        """Return what a signature verified of a delivered message; None if no signature did.
+        """Return the facts that a signature verified of a delivered message; None if no signature did.
 
-        It is there as long as the message is, and as the message keeps the headers that it came with.
+        The facts are lost if the message gets other headers.
         """
         found: Verified | None = self.local(message).get(VERIFIED)
         return found
@@ -162,11 +162,11 @@ class Processes:
 
 @contextmanager
 def carrying(*messages: Message) -> Iterator[None]:
-    """Carry on from messages: what the block sends gets their trail, and the headers that chains name.
+    """Carry on from messages: records that the block sends get their trail, and the headers that chains name.
 
-    It is for frameworks that poll on another thread than the one that processes, and for queues. Elsewhere
-    ``consumer.processing(message)`` does this and more, and implicit processing without a block. Of several
-    messages only the named headers that all of them have go on.
+    It is for queues, and for frameworks that poll on one thread and process on another. Elsewhere
+    ``consumer.processing(message)`` does this and more, and implicit processing does it without a block. If
+    there are several messages, a named header goes on only if all of them have it.
 
     Args:
         messages: messages from consumers that have a chain.
@@ -176,7 +176,7 @@ def carrying(*messages: Message) -> Iterator[None]:
 
 
 class MessageLoop:
-    """The messages of a consumer, each in processing until the next one is asked for.
+    """Iterate over the messages of a consumer; each is in processing until the next one is asked for.
 
     Args:
         next_message: returns the next message, or None at the end of the loop.
@@ -228,7 +228,7 @@ class MessageLoop:
 
 
 def hides_headers(said: object, *, default: bool) -> bool:
-    """Return whether messages show no headers of ours, as said for the client or in the environment."""
+    """Return whether messages hide our headers, as the client's option or the environment says."""
     place, found = HIDE_HEADERS, said
     if said is None:
         place, found = HIDE_VARIABLE, os.environ.get(HIDE_VARIABLE) or default
@@ -236,13 +236,13 @@ def hides_headers(said: object, *, default: bool) -> bool:
 
 
 def tell_received(session: Session, records: Sequence[Record], began_ns: int, ended_ns: int) -> None:
-    """Tell the interceptors that the application gets records now, and when they were received."""
+    """Tell the interceptors which records the application gets now, and when they were received."""
     if session.awaits_operations():
         session.operation(Operation(name="receive", began_ns=began_ns, ended_ns=ended_ns, records=records))
 
 
 def processing_mode(said: object, chain: Chain | None) -> str:
-    """Return whether processing is ``implicit``, ``explicit``, or ``said`` to be explicit."""
+    """Return ``implicit``, ``explicit``, or ``said`` if the option says that processing is explicit."""
     if said not in {None, "implicit", "explicit"}:
         raise ConfigError(f"expected 'implicit' or 'explicit', found {said!r}", path=PROCESSING)
     if said is None:

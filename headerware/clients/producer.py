@@ -2,9 +2,9 @@
 
 A record goes through ``produce`` in these steps:
 
-1. The chain makes of it one record, several, none or an error.
-2. One record is queued by confluent-kafka's own method; several (slices of a message) are queued and fail as
-   one, as there is room for them; none is reported as dropped; an error is raised.
+1. The chain makes one record, several, none or an error of it.
+2. confluent-kafka's own method queues one record. Several records (slices of a message) are queued as there
+   is room, and fail together. If there is none, the record is reported as dropped. An error is raised.
 3. Delivery reports come through :class:`Deliveries`, to the interceptors and then to the application.
 """
 
@@ -72,13 +72,13 @@ Sendable = Record | Mapping[str, Any]
 _C: Final[Any] = cimpl.Producer
 _c_init, _c_produce, _c_poll, _c_flush = _C.__init__, _C.produce, _C.poll, _C.flush
 _c_len, _c_close = _C.__len__, _C.close
-# Without the detour through type.__call__, a sixth of a microsecond.
+# This saves a sixth of a microsecond, which type.__call__ takes.
 _normalised: Final = Headers.__new__
 _CHUNK: Final = 500
 _TIMEOUT_MS: Final = 300_000
 """librdkafka's default of delivery.timeout.ms; 0 is no limit."""
 _EXPIRY_S: Final = 3.0
-"""How long librdkafka may take to notice that a record's time is over; it looks once a second."""
+"""How long librdkafka may take to notice that a record has timed out; it looks once a second."""
 _ROOM_POLL_S: Final = 0.05
 _PUBLISH_TIMEOUT_S: Final = 30.0
 _ITEM_NAMES: Final = frozenset(
@@ -121,9 +121,9 @@ class Producer(FollowsFile, cimpl.Producer):
             self._hw_live.follow(self)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
-        beside = DeadLetters(conf)
+        report_producer = DeadLetters(conf)
         self._hw_serving: set[int] = set()
-        session = self._hw_chain.open(self._hw_context(conf, beside))
+        session = self._hw_chain.open(self._hw_context(conf, report_producer))
         try:
             default = _callback_of(conf)
             only_errors = boolean(conf, "delivery.report.only.error", default=False)
@@ -144,10 +144,10 @@ class Producer(FollowsFile, cimpl.Producer):
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
         self._hw_room_timeout_s = timeout_ms / 1000 + _EXPIRY_S if timeout_ms > 0 else inf
         self._hw_sessions = Sessions(self._hw_deliveries, session)
-        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, beside)
+        self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, report_producer)
         self._hw_chained = True
 
-    def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
+    def _hw_context(self, conf: Mapping[str, Any], report_producer: DeadLetters) -> Context:
         reference = weakref.ref(self)
         self._hw_max_message_bytes = number(conf, "message.max.bytes", 1_000_000)
         cluster_id = cluster_id_port(self, conf, Producer._hw_is_in_c)
@@ -170,7 +170,7 @@ class Producer(FollowsFile, cimpl.Producer):
             cluster_id=cluster_id,
             wait_for_cluster_id=cluster_id.wait,
             publish=publish,
-            post=beside.post,
+            post=report_producer.post,
             pick_partition=picker,
             is_compacted=CompactedTopics(conf),
             max_message_bytes=self._hw_max_message_bytes,
@@ -227,7 +227,7 @@ class Producer(FollowsFile, cimpl.Producer):
             if headers is not None and not _has_plain_names(headers):
                 headers = _plain_headers(headers)
             if callback is None:
-                callback = on_delivery  # C takes a None for a callback, and looks no further
+                callback = on_delivery  # with a None as callback, C ignores on_delivery
             try:
                 _c_produce(self, topic, value, key, partition, callback, None, timestamp, headers)
             except TypeError:
@@ -237,7 +237,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 wire, value, key = wire_headers(record.headers), record.value, record.key
                 _c_produce(self, topic, value, key, partition, callback, None, timestamp, wire)
             return
-        # A record stays with one chain, also if another takes its place meanwhile.
+        # A record goes through one chain, also if the chain is replaced meanwhile.
         deliveries = self._hw_deliveries
         try:
             given = EMPTY if headers is None else _normalised(Headers, headers)
@@ -258,7 +258,7 @@ class Producer(FollowsFile, cimpl.Producer):
         report = Report(deliveries, original, sent, user) if reports else None
         try:
             if sent is record:
-                # Not the caller's own headers: confluent-kafka would take an id for the text of its number.
+                # Not the caller's own headers: confluent-kafka would write an id as the text of a number.
                 wire = list(given) if given else None
                 _c_produce(self, topic, value, key, partition, report, None, timestamp, wire)
             else:
@@ -279,10 +279,10 @@ class Producer(FollowsFile, cimpl.Producer):
         *,
         on_delivery: DeliveryCallback | None = None,
     ) -> list[Exception | None]:
-        """Send many records, headers and timestamps included; a bad one takes no neighbour along.
+        """Send many records, with headers and timestamps; a record that fails does not affect the others.
 
         Args:
-            topic: the topic of all of them.
+            topic: the topic of all records.
             records: Records, or mappings with any of ``value``, ``key``, ``headers``, ``partition``,
                 ``timestamp`` (milliseconds since the epoch) and ``on_delivery`` (or ``callback``).
             on_delivery: called once for each record that was queued, if it has no callback of its own.
@@ -291,7 +291,7 @@ class Producer(FollowsFile, cimpl.Producer):
         reports then show the records as they were sent.
 
         Returns:
-            for each record, in order, None if it was queued, or else what ``produce`` would have raised.
+            for each record, in order, None if it was queued, or else the exception of ``produce``.
         """
         if isinstance(records, Batch) and records.topic == topic:
             return self._hw_send_batch(records, on_delivery)
@@ -310,10 +310,10 @@ class Producer(FollowsFile, cimpl.Producer):
         callback: DeliveryCallback | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> int:
-        """Send a list of dicts as confluent-kafka's does, but with their headers and timestamps.
+        """Send a list of dicts as confluent-kafka's method does, but with their headers and timestamps.
 
         Returns:
-            the number of queued messages; each of the others has a KafkaError under ``_error``.
+            the number of queued messages; every other message has a KafkaError under ``_error``.
 
         Raises:
             TypeError: a message, or a part of one, has a wrong type; none is sent then.
@@ -334,7 +334,7 @@ class Producer(FollowsFile, cimpl.Producer):
         return errors.count(None)
 
     def _hw_send_batch(self, batch: Batch, on_delivery: DeliveryCallback | None) -> list[Exception | None]:
-        """Send a batch; what comes out of the chain as a batch is queued by columns."""
+        """Send a batch; if the chain returns a batch, queue it by columns."""
         if not self._hw_chained:
             return self._hw_queue_batch(batch, on_delivery)
         deliveries = self._hw_deliveries
@@ -367,7 +367,7 @@ class Producer(FollowsFile, cimpl.Producer):
                     timestamp_ms or 0,
                     list(headers) if headers else None,
                 )
-            except TypeError:  # what C does not take goes the longer way
+            except TypeError:  # C does not take it, so it goes the longer way
                 errors[index] = self._hw_send_raw(topic, [batch[index]], report)[0]
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
@@ -415,7 +415,7 @@ class Producer(FollowsFile, cimpl.Producer):
     def _hw_queue_outcome(
         self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None
     ) -> Exception | None:
-        """Queue what became of a record, and return what ``produce`` would have raised."""
+        """Queue the outcome of a record, and return the exception that ``produce`` would raise, or None."""
         try:
             if outcome.__class__ is not Record:
                 self._hw_answer(deliveries, record, outcome, user)
@@ -443,7 +443,7 @@ class Producer(FollowsFile, cimpl.Producer):
         errors: list[Exception | None] = []
         for item in chunk:
             if item.__class__ is Record and item.headers.__class__ is Headers:
-                try:  # without calls of our own; what C does not take goes the longer way
+                try:  # without calls of our own; a record that C does not take goes the longer way
                     _c_produce(
                         self,
                         topic,
@@ -486,7 +486,7 @@ class Producer(FollowsFile, cimpl.Producer):
     def _hw_answer(
         self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None
     ) -> None:
-        """Report a dropped record, raise an error, or send several records for one."""
+        """Report a dropped record, raise an error, or send several records."""
         if outcome is DROP:
             deliveries.queue_dropped(record, user)
         elif isinstance(outcome, HeaderwareError):
@@ -496,7 +496,7 @@ class Producer(FollowsFile, cimpl.Producer):
             self._hw_fan_out(deliveries, record, outcome, user)
 
     def _hw_publish(self, record: Record) -> None:
-        """Send a record past the chain, and return once it is stored."""
+        """Send a record without the chain, and return once it is stored."""
         if not self._hw_may_wait():
             raise KafkaException(KafkaError(STATE, "cannot wait for a delivery inside a callback"))
         reports: list[KafkaError | None] = []
@@ -510,7 +510,7 @@ class Producer(FollowsFile, cimpl.Producer):
             raise KafkaException(reports[0])
 
     def _hw_explained(self, error: Exception, record: Record) -> Exception:
-        """Return confluent-kafka's error; of a record that is too large, with all that one has to know."""
+        """Return an error; the error of a record that is too large gets more facts and advice."""
         known = error.args[0] if isinstance(error, KafkaException) else None
         if not (self._hw_chained and isinstance(known, KafkaError) and known.code() == MSG_SIZE_TOO_LARGE):
             return error
@@ -518,7 +518,7 @@ class Producer(FollowsFile, cimpl.Producer):
         return KafkaException(too_large(record, limit, known))
 
     def _hw_produce_wire_record(self, record: Record, report: Any) -> None:
-        """Queue a record as it is; ``produce`` does this itself if the chain did not change the record."""
+        """Queue a record without the chain; ``produce`` does this itself for a record that did not change."""
         _c_produce(
             self,
             record.topic,
@@ -533,14 +533,14 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_queue_later(
         self,
-        deliveries: Deliveries,  # noqa: ARG002 - for those that override it
+        deliveries: Deliveries,  # noqa: ARG002 - for subclasses that override it
         record: Record,  # noqa: ARG002 - as above
         report: Any,  # noqa: ARG002 - as above
     ) -> bool:
         """Keep a record for which the queue has no room, and return whether that is possible."""
         return False
 
-    # Several records on the wire for one of the application; they are queued, and fail, as one
+    # Several records on the wire for one record of the application, which are queued and fail together
 
     def _hw_fan_out(
         self,
@@ -564,7 +564,7 @@ class Producer(FollowsFile, cimpl.Producer):
             deliveries.queue_dropped(record, user)
 
     def _hw_queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
-        """Queue piece after piece; only two are held at a time."""
+        """Queue one piece after the other; only two are in memory at a time."""
         deadline = time.monotonic() + self._hw_room_timeout_s
         count = 0
         piece: Record | None = next(pieces, None)
@@ -587,7 +587,7 @@ class Producer(FollowsFile, cimpl.Producer):
             try:
                 self._hw_produce_wire_record(piece, joint)
             except BufferError:
-                # Inside a callback, polling again would abort the process; the message fails as one.
+                # Inside a callback, another poll would abort the process, so the message fails.
                 if not self._hw_may_wait() or time.monotonic() >= deadline:
                     raise
                 self._hw_reports.waits += 1
@@ -596,7 +596,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 return
 
     def _hw_require_room(self, record: Record, pieces: list[Record] | FanOut) -> None:
-        """Refuse a message whose pieces could never all be queued, before its first piece is."""
+        """Refuse a message whose pieces never fit the queue, before the first piece is queued."""
         count = len(pieces)
         if not count:
             raise InterceptorError(
@@ -628,7 +628,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     @unless_chained(_c_flush)
     def flush(self, timeout: float = -1) -> int:
-        """Wait up to ``timeout`` seconds for all records to be reported, and count those that are left."""
+        """Wait up to ``timeout`` seconds for the reports of all records; return how many are left."""
         try:
             self._hw_release()
         finally:
@@ -636,7 +636,7 @@ class Producer(FollowsFile, cimpl.Producer):
         return left
 
     def _hw_release(self) -> None:
-        """Send what interceptors hold back, and report what they have dropped."""
+        """Send the records that interceptors hold back, and report dropped records."""
         for outcome in self._hw_deliveries.session.flush():
             self._hw_send_released(outcome)
         self._hw_reports.serve()
@@ -653,16 +653,16 @@ class Producer(FollowsFile, cimpl.Producer):
         return in_flight + len(self._hw_reports)
 
     def _hw_send_released(self, outcome: Outcome) -> None:
-        """Send records that an interceptor held back; ``flush`` raises what they raise."""
+        """Send records that an interceptor held back; ``flush`` raises their errors."""
         try:
             for record in flat(outcome):
                 self._hw_produce_wire_record(record, None)
-        except Exception as raised:  # noqa: BLE001 - nobody else is there to hear of it
+        except Exception as raised:  # noqa: BLE001 - no other call raises it
             pass_on_interrupt(raised)
             self._hw_reports.deferred.append(raised)
 
     def _hw_make_room(self) -> None:
-        """Serve reports; the next ``poll`` or ``flush`` raises what callbacks raise."""
+        """Serve reports; the next ``poll`` or ``flush`` raises the errors of callbacks."""
         try:
             self._hw_serve_c(_c_poll, _ROOM_POLL_S)
         except Exception as raised:  # noqa: BLE001 - it belongs to the callback's record, not to this one
@@ -673,15 +673,15 @@ class Producer(FollowsFile, cimpl.Producer):
         """Call a C method that runs callbacks, unless this thread is inside one of them."""
         place = self._hw_called_from()
         if place is CalledFrom.IN_CALLBACK:
-            return None  # confluent-kafka aborts the process when a callback polls again
+            return None  # confluent-kafka aborts the process if a callback polls
         if place is CalledFrom.IN_HANDLER_IN_CALLBACK:
-            # The reports that the interrupted callback holds up come only after it, so this may not wait for
-            # ever; all others come as long as librdkafka tries to deliver them.
+            # Some reports come only after the interrupted callback has ended, so this must not wait for ever.
+            # All other reports come within the time for which librdkafka tries to deliver.
             timeout = self._hw_room_timeout_s if timeout < 0 else min(timeout, self._hw_room_timeout_s)
         return self._hw_run_callbacks(serve, timeout, place=place)
 
     def _hw_run_callbacks(self, serve: Any, *arguments: Any, place: CalledFrom = CalledFrom.OUTSIDE) -> Any:
-        """Call a C method that runs callbacks; in a signal's handler that interrupted one, on a thread."""
+        """Call a C method that runs callbacks; use a thread in a handler that interrupted such a call."""
         if place is not CalledFrom.OUTSIDE:
             return on_another_thread(partial(self._hw_run_callbacks, serve, *arguments))
         ident = get_ident()
@@ -692,17 +692,17 @@ class Producer(FollowsFile, cimpl.Producer):
             self._hw_serving.discard(ident)
 
     def _hw_called_from(self) -> CalledFrom:
-        """Return where this call stands: outside, in a callback of this client, or in a signal's handler."""
+        """Return where this call is made: outside, in a callback of this client, or in a signal's handler."""
         if get_ident() not in self._hw_serving:
             return CalledFrom.OUTSIDE
         return called_from(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
 
     def _hw_is_in_c(self) -> bool:
-        """Return whether this thread is inside a call into C, which must not be asked anything meanwhile."""
+        """Return whether this thread is inside a call into C; then C must not be called again."""
         return self._hw_called_from() is not CalledFrom.OUTSIDE
 
     def _hw_may_wait(self) -> bool:
-        """Return whether a call may wait for the reports of records; a callback would hold them up."""
+        """Return whether a call may wait for reports, which come only after a callback has ended."""
         return self._hw_called_from() in {CalledFrom.OUTSIDE, CalledFrom.IN_HANDLER}
 
     # Transactions
@@ -718,7 +718,7 @@ class Producer(FollowsFile, cimpl.Producer):
         """Commit the transaction, as confluent-kafka does, and serve all reports.
 
         Raises:
-            KafkaException: it is not committed, or this is called within a callback, which cannot wait.
+            KafkaException: the commit failed, or this is called within a callback, which cannot wait.
         """
         self._hw_end_transaction("commit_transaction", _C.commit_transaction, timeout)
 
@@ -727,7 +727,7 @@ class Producer(FollowsFile, cimpl.Producer):
         """Abort the transaction, as confluent-kafka does; its records are reported as purged.
 
         Raises:
-            KafkaException: it is not aborted, or this is called within a callback, which cannot wait.
+            KafkaException: the abort failed, or this is called within a callback, which cannot wait.
         """
         self._hw_end_transaction("abort_transaction", _C.abort_transaction, timeout)
 
@@ -740,7 +740,7 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_tick()
 
     def _hw_transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
-        """Make a call, and tell the interceptors of it once everything before it is acknowledged."""
+        """Make a call, and then tell the interceptors of the operation."""
         began_ns, error = time.time_ns(), None
         try:
             call()
@@ -782,8 +782,9 @@ class Producer(FollowsFile, cimpl.Producer):
         """Flush, close the client, and close the interceptors, once; return True.
 
         Raises:
-            KafkaException: this is called within a call of the client, which would have to end first: in a
-                callback, or in a signal's handler that interrupted it.
+            KafkaException: this is called in a callback of the client, or in a signal's handler that
+            interrupted a
+                call of the client; that call has to end first.
         """
         if not self._hw_finish.alive:
             return True
@@ -832,9 +833,9 @@ def _session_of(producer: Producer | None) -> Session | None:
 
 
 def _has_plain_names(headers: Any) -> bool:
-    """Return whether headers are of a kind that confluent-kafka takes, without ids for names.
+    """Return whether confluent-kafka takes these headers, and none of their names is an id.
 
-    It would send the dotted form of an id as a name. It refuses malformed headers itself.
+    confluent-kafka would send the dotted form of an id as a name. It refuses malformed headers itself.
     """
     # Plain loops, because this runs for every record: all() and a generator take three times as long.
     try:
@@ -854,7 +855,7 @@ def _has_plain_names(headers: Any) -> bool:
 
 
 def _plain_headers(headers: Any) -> Any:
-    """Return headers as confluent-kafka takes them; return any other object as it is."""
+    """Return headers as confluent-kafka takes them; return any other object unchanged."""
     try:
         return list(Headers(headers))
     except HeaderError:
@@ -862,7 +863,7 @@ def _plain_headers(headers: Any) -> Any:
 
 
 def of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | None:
-    """Return a record of arguments that confluent-kafka refused; None if a chain would refuse them, too."""
+    """Return the record of arguments that confluent-kafka refused, or None if a chain refuses them."""
     try:
         return to_wire(normalised(Record(topic, value, key, headers)))
     except HeaderwareError:
@@ -872,7 +873,7 @@ def of_our_types(topic: Any, value: Any, key: Any, headers: Any) -> Record | Non
 def _needs_more_than_c(topic: Any, messages: Any) -> bool:
     """Return whether a batch has headers or timestamps, which ``produce_batch`` drops or refuses.
 
-    confluent-kafka itself refuses arguments that are no topic or no batch.
+    confluent-kafka itself refuses an argument that is not a topic or not a batch.
     """
     if not (isinstance(topic, str) and isinstance(messages, list)):
         return False
@@ -922,7 +923,7 @@ def _to_record(topic: str, item: Sendable) -> tuple[Record, Callable[..., Any] |
 
 
 def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Return the first callback that is not None; a callable that is empty counts, though it is false."""
+    """Return the first callback that is not None, even if the callable is falsy."""
     for callback in given:
         if callback is not None:
             if not callable(callback):
@@ -932,7 +933,7 @@ def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | N
 
 
 def _checked_items(topic: str, messages: Any, partition: int, *, takes_objects: bool) -> list[dict[str, Any]]:
-    """Check a batch of dicts, before any is sent, as confluent-kafka does, and add its partition to each."""
+    """Check a batch of dicts as confluent-kafka does, before any is sent; add the partition to each."""
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
     for index, message in enumerate(messages):

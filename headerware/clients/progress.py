@@ -1,4 +1,4 @@
-"""Work in progress: which records are processed now, and how far each partition is. No threads, I/O or clock.
+"""Work in progress: the jobs of each partition, and its position. No threads, I/O or clock.
 
 Both ``run`` methods, with threads and with tasks, use it in the same way:
 
@@ -6,10 +6,10 @@ Both ``run`` methods, with threads and with tasks, use it in the same way:
 2. ``start`` returns the next job that may begin, ``finish`` ends it, and ``postpone`` keeps it for another
    attempt. Jobs that must keep an order begin one after the other; the oldest that may begin goes first.
 3. ``moved`` returns the offsets that may be committed: everything before them is processed.
-4. ``crowded`` names the partitions to pause, because too much of them waits, and ``relieved`` those to
-   resume.
-5. ``forget`` drops partitions that have gone. A job of theirs that is still at work no longer counts, also
-   if the partition comes back meanwhile.
+4. ``crowded`` names the partitions to pause, because too many of their jobs wait, and ``relieved`` the
+   partitions to resume.
+5. ``forget`` drops partitions that have gone. A job that is still at work no longer counts, also if its
+   partition comes back meanwhile.
 
 It is not thread-safe; its caller has a lock, or an event loop.
 """
@@ -32,9 +32,9 @@ from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.services import TopicPartitionKey
 
 Order = Literal["key", "partition", "none"]
-"""What is processed one after the other: the records of one key, those of one partition, or nothing."""
+"""Which records are processed one after the other: records of one key, of one partition, or none."""
 OnFailure = Literal["raise", "skip", "dead_letter"]
-"""What becomes of a record whose processing failed for good."""
+"""What happens to a record whose processing failed and gets no further attempt."""
 _ORDERS: Final = ("key", "partition", "none")
 _HEADERS: Final = get_args(DeadLetterHeaders)
 _UNAVAILABLE: Final = get_args(DeadLetterUnavailable)
@@ -79,7 +79,7 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
     def pause_s(
         self, attempts: int, error: BaseException, chance: Callable[[], float] = random.random
     ) -> float | None:
-        """Return the seconds until the next attempt after so many, or None if there is to be none."""
+        """Return the seconds until the next attempt, after so many attempts; None if there is none."""
         if attempts >= self.attempts or not isinstance(error, self.retry_on):
             return None
         return jittered(pause_s(attempts, self.backoff_s, self.max_backoff_s), chance)
@@ -118,11 +118,11 @@ class Job:
         self.key: Final = key
         self.leader_epoch: Final = leader_epoch
         self.queue: deque[Job] | None = None
-        """The jobs that go one after the other, this one among them; None if it need not wait for any."""
+        """The jobs that go one after the other, with this job; None if the job need not wait for others."""
         self.taken: Any = None
-        """What the caller knows of how the message was taken."""
+        """The caller's facts about how the message was taken."""
         self.carried: Any = None
-        """What the caller keeps with the job from one attempt to the next."""
+        """The caller's state of the job, kept from one attempt to the next."""
         self.attempts: int = 0
         """How often it was started."""
         self.state: State = "given"
@@ -133,23 +133,23 @@ class Job:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the partition has gone, so that nothing that the job does is committed."""
+        """Whether the partition has gone, so the job no longer moves an offset."""
         return self.partition.is_gone
 
 
 class _Partition:
-    """The jobs of one partition that are not processed, in the order of their offsets."""
+    """The jobs of one partition, in the order of their offsets."""
 
     __slots__ = ("at_work", "end", "is_gone", "is_held", "jobs", "leader_epoch", "pending", "queues", "taken")
 
     def __init__(self) -> None:
         self.jobs: Final[deque[Job]] = deque()
-        """Those that are not processed, and processed ones after them."""
+        """The first job that is not processed, and all jobs after it."""
         self.queues: Final[dict[Hashable, deque[Job]]] = {}
         self.pending: int = 0
         self.at_work: int = 0
         self.end: int | None = None
-        """The offset after the last job that was taken out, or that was read without becoming a job."""
+        """The offset after the last job that was taken out, or after a record that did not become a job."""
         self.leader_epoch: int | None = None
         """The leader epoch of ``end``, if it is known."""
         self.taken: int | None = None
@@ -164,14 +164,14 @@ class _Partition:
         return self.end
 
     def insert(self, job: Job) -> None:
-        """Add a job after those of smaller offsets, which is nearly always at the end."""
+        """Add a job after the jobs with smaller offsets; this is nearly always the end."""
         at = len(self.jobs)
         while at and self.jobs[at - 1].offset > job.offset:
             at -= 1
         self.jobs.insert(at, job)
 
     def take_out_processed(self) -> None:
-        """Take out the jobs that are processed and have none before them that is not."""
+        """Take out the processed jobs before the first job that is not processed."""
         while self.jobs and self.jobs[0].state == "processed":
             job = self.jobs.popleft()
             self.advance(job.offset + 1, job.leader_epoch)
@@ -182,11 +182,11 @@ class _Partition:
 
 
 class WorkInProgress:
-    """Say what may be processed now, and what may be committed.
+    """Say which jobs may begin now, and which positions may be committed.
 
     Args:
         workers: how many jobs may be at work at once.
-        order: what is processed one after the other.
+        order: which jobs go one after the other.
         max_pending: how many jobs may wait or be at work, shared equally by the assigned partitions.
     """
 
@@ -224,9 +224,9 @@ class WorkInProgress:
         key: Hashable = None,
         leader_epoch: int | None = None,
     ) -> Job:
-        """Take a message that was read; one with an offset below 0 holds no offset back."""
+        """Add a job for a message; with an offset below 0 it holds no offset back."""
         partition = self._partition(topic_partition)
-        own_key = key if self._order == "key" else None  # None is the key of records without one, too
+        own_key = key if self._order == "key" else None  # records without a key have None, too
         job = Job(message, partition, next(self._numbers), offset, own_key, leader_epoch)
         if offset >= 0:
             partition.insert(job)
@@ -241,9 +241,9 @@ class WorkInProgress:
         return job
 
     def start(self, now: float) -> Job | None:
-        """Return the oldest job that may begin now, which is at work from here on; None if there is none.
+        """Start the oldest job that may begin now, and return it; return None if there is none.
 
-        ``now`` is on the clock on which jobs are postponed.
+        ``now`` is by the clock of :meth:`postpone`.
         """
         while self._postponed and self._postponed[0][0] <= now:
             job = heappop(self._postponed)[2]
@@ -269,7 +269,7 @@ class WorkInProgress:
         return self._postponed[0][0] if self._postponed else None
 
     def finish(self, job: Job) -> None:
-        """End a job that is at work: it is processed, or given up for good."""
+        """End a job at work: it is processed, or given up."""
         self._leave_work(job)
         job.happens("ended")
         partition, queue = job.partition, job.queue
@@ -286,7 +286,7 @@ class WorkInProgress:
             del partition.queues[job.key]
 
     def postpone(self, job: Job, until: float) -> None:
-        """Take a job that is at work back until then; what follows it in its order waits, too."""
+        """Keep a job at work for another attempt; the jobs that follow in its order wait, too."""
         self._leave_work(job)
         job.happens("failed")
         if not job.is_gone:
@@ -303,7 +303,7 @@ class WorkInProgress:
     # Offsets
 
     def advance(self, topic_partition: TopicPartitionKey, position: int) -> None:
-        """Note that everything before a position was read, also what did not become a job."""
+        """Note that everything before a position was read, also records that did not become jobs."""
         partition = self._partition(topic_partition)
         if not partition.jobs:
             partition.advance(position, None)
@@ -312,7 +312,7 @@ class WorkInProgress:
         """Return the positions, with leader epochs, that have changed since the last call.
 
         Everything before a position is processed. A position goes back only if the chain released an older
-        record, which it had held back until then.
+        record that it had held back.
         """
         found: dict[TopicPartitionKey, tuple[int, int | None]] = {}
         for key, partition in self._partitions.items():
@@ -329,14 +329,14 @@ class WorkInProgress:
     # Partitions
 
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Drop partitions that have gone: what waits of them will not be started."""
+        """Drop partitions that have gone; their waiting jobs will not be started."""
         for topic_partition in topic_partitions:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
                 partition.is_gone = True
 
     def hold(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Start nothing more of partitions that are about to go; what is at work still counts."""
+        """Start no more jobs of partitions that are about to go; jobs at work still count."""
         for topic_partition in topic_partitions:
             if topic_partition in self._partitions:
                 self._partitions[topic_partition].is_held = True
@@ -347,7 +347,7 @@ class WorkInProgress:
         return set(self._partitions)
 
     def crowded(self, among: Iterable[TopicPartitionKey] | None = None) -> set[TopicPartitionKey]:
-        """Return the partitions, of all or of some, of which so much waits that no more should be read."""
+        """Return the partitions that have so many waiting jobs that no more should be read."""
         share = self._share()
         wanted = self._partitions if among is None else among
         return {each for each in wanted if self.pending_of((each,)) >= share}

@@ -1,9 +1,9 @@
-"""Calls through to confluent-kafka: without a chain its own methods answer.
+"""Calls of confluent-kafka's own methods, which answer if a client has no chain.
 
-A client without a chain, or one that was never initialised, is the raw client. One class serves all, so that
-``type(client)`` is the class that was called. Never bind a C method to the client itself
-(``self.produce = super().produce``): that is a cycle which keeps the client's threads alive after ``del``,
-and it hides a subclass's own ``produce``.
+A client without a chain, or a client that was never initialised, is the raw client. It has the same class, so
+``type(client)`` is the class that was called. Never bind a C method to the client itself (``self.produce =
+super().produce``): such a cycle keeps the client's threads alive after ``del``, and it hides the ``produce``
+of a subclass.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ VALUE_SERIALIZATION: Final = KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
 def unless_chained(c_method: Callable[..., Any]) -> Callable[[_Method], _Method]:
     """Decorate a client's method; without a chain, confluent-kafka's own method answers the call.
 
-    It gets the caller's arguments as they are. Methods that are called for each record look at
-    ``_hw_chained`` themselves: a call by position is as fast as the caller's own call by keyword.
+    That method gets the caller's arguments unchanged. Methods that are called for each record do not use
+    this, and look at ``_hw_chained`` themselves, because this takes longer.
     """
 
     def decorated(method: _Method) -> _Method:

@@ -1,10 +1,10 @@
 """The states of a consumed record, from the wire to the application and through ``run``.
 
-``TRANSITIONS`` says, for each state and each event, which state follows and what the consumer does then.
+``TRANSITIONS`` says, for each state and each event, which state follows and which action the consumer takes.
 :class:`~headerware.clients.delivery.Delivery` follows the table until the application has the record, and
-:class:`~headerware.clients.progress.WorkInProgress` follows it while ``run`` processes the record. What is
-not in the table cannot happen. ``docs/reliability.md`` shows it. A record that the application gets at once
-is read, ready and given in one step, without an entry anywhere.
+:class:`~headerware.clients.progress.WorkInProgress` follows it while ``run`` processes the record. A pair
+that is not in the table cannot happen. ``docs/reliability.md`` shows the table. A record that the application
+gets at once is read, ready and given in one step, without an entry in the inbox.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ STATES: Final[Mapping[State, str]] = MappingProxyType(
     {
         "read": "it came from the wire and goes through the chain",
         "ready": "it waits until the application asks for it",
-        "pending": "its dead letter was sent and is not stored yet; everything behind it waits",
+        "pending": "its dead letter was sent and is not stored yet; all records after it wait",
         "delayed": "its moment has not come; its partition is paused, and the others go on",
-        "held back": "its dead letter could not be stored, or no step can judge it; nobody was told yet",
+        "held back": "its dead letter could not be stored, or no step can judge it; not told yet",
         "waiting": "the application was told that it is held back; it is tried again after a pause",
-        "refused": "the chain refused it; nobody was told yet",
+        "refused": "the chain refused it; the application was not told yet",
         "given": "the application has it, or `run` has it and no worker yet",
         "told": "the application was told that the chain refused it",
         "at work": "a worker of `run` calls the handler with it",
         "postponed": "the handler failed, or its dead letter was not stored; `run` tries again after a pause",
-        "passed": "the application gets nothing of it: dropped, kept as a dead letter, or delivered before",
+        "passed": "the application does not get it: dropped, kept as a dead letter, or delivered before",
         "processed": "the handler of `run` is done with it, or `run` skipped it or stored its dead letter",
     }
 )
-"""Each state, and what is true in it."""
+"""Each state, and its meaning."""
 
 ACTIONS: Final[Mapping[Action, str]] = MappingProxyType(
     {
         "queue": "keep it in the inbox, in the order of the wire",
-        "wait": "keep it, and everything behind it",
+        "wait": "keep it, and all records after it",
         "give": "give it to the application; store the offset after it, unless `run` or the application does",
         "tell": "raise the error, or give a message with an `error()`; commit the offset after it at once",
         "pass": "store the offset after it",
@@ -93,11 +93,11 @@ ACTIONS: Final[Mapping[Action, str]] = MappingProxyType(
         "store": "store the offset after it once everything before it is processed",
     }
 )
-"""Each action, and what it does."""
+"""Each action, and its meaning."""
 
 TRANSITIONS: Final[Mapping[tuple[State, Event], tuple[State, Action]]] = MappingProxyType(
     {
-        # What the chain made of it
+        # The outcome of the chain
         ("read", "accepted"): ("ready", "queue"),
         ("read", "dropped"): ("passed", "pass"),
         ("read", "dead letter sent"): ("pending", "wait"),
@@ -108,18 +108,18 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], tuple[State, Action]]] = Mapping
         ("pending", "dead letter stored"): ("passed", "pass"),
         ("pending", "held back"): ("held back", "wait"),
         ("pending", "refused"): ("refused", "wait"),
-        # It waits
+        # The record waits
         ("delayed", "due"): ("read", "try again"),
         ("held back", "taken"): ("waiting", "hold"),
         ("held back", "due"): ("read", "try again"),
         ("waiting", "due"): ("read", "try again"),
-        # The application asks for it
+        # The application asks for the record
         ("ready", "taken"): ("given", "give"),
         ("refused", "taken"): ("told", "tell"),
         ("passed", "taken"): ("passed", "pass"),
         ("given", "interrupted"): ("ready", "queue"),
         ("told", "interrupted"): ("refused", "wait"),
-        # An earlier consumer, or this one before it went back, has delivered it
+        # An earlier consumer has delivered the record, or this consumer did before it went back
         ("ready", "delivered before"): ("passed", "pass"),
         ("delayed", "delivered before"): ("passed", "pass"),
         ("held back", "delivered before"): ("passed", "pass"),

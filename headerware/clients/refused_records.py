@@ -1,13 +1,13 @@
 """Answer for records that a consumer's chain refuses.
 
 - The application is told once, in confluent-kafka's own terms. Serde errors belong to both hierarchies: an
-  application that catches confluent-kafka's ``ValueSerializationError`` or ``SerializationError`` catches
-  them, and so does one that catches :class:`headerware.SerdeError`. An application that does not know of
-  Headerware gets a message whose ``error()`` is a :class:`RefusedRecordError`.
+  application catches them as confluent-kafka's ``ValueSerializationError`` or ``SerializationError``, or as
+  :class:`headerware.SerdeError`. An application that does not know of Headerware gets a message whose
+  ``error()`` is a :class:`RefusedRecordError`.
 - The offset after the record is committed at once (:class:`RefusedOffsets`). Otherwise an application that
-  dies of it would meet it again after a restart.
-- If its dead letter could not be stored, or no step could judge the record, it is not passed over: the stream
-  waits and tries again, with pauses that grow (``Retries`` in ``delivery.py``).
+  dies of the error would get the record again after a restart.
+- If the dead letter could not be stored, or no step could judge the record, the record is not passed over:
+  the stream waits and tries again, with pauses that grow (``Retries`` in ``delivery.py``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RefusedRecordError(KafkaError):
 
 
 def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offset: int | None) -> Message:
-    """Make the message that stands for a refused record, with its position and the reason, but no payload."""
+    """Make the message that stands for a refused record: position and reason, without payload."""
     code, text = BAD_MSG, str(error)
     if isinstance(error, HeldBackError):
         code, text = RETRY, f"{text}; it is tried again, and nothing after it is read until then"
@@ -96,7 +96,7 @@ def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offse
 def as_client_error(
     error: HeaderwareError, direction: Literal["send", "consume"], message: Message | None = None
 ) -> HeaderwareError:
-    """Return a serde's error as one that confluent-kafka's serializing clients raise, too; else the error."""
+    """Return a serde's error as an error of confluent-kafka's serializing clients, too; others unchanged."""
     found = _CLASSES.get((direction, error.part)) if isinstance(error, SerdeError) else None
     if found is None or not isinstance(error, SerdeError):
         return error
@@ -122,8 +122,8 @@ def raisable(error: HeaderwareError) -> HeaderwareError:
 class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
     """Offsets after refused records that are not committed yet.
 
-    Such an offset is committed at once; in a flood of them, a later call commits them together, or the end of
-    the consumer or of the process. This holds no reference to the consumer.
+    Such an offset is committed at once. In a flood of refused records, a later call commits the offsets
+    together, or the end of the consumer or of the process does. This holds no reference to the consumer.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
         self._next_commit = 0.0
 
     def commit_soon(self, consumer: Any, offset: TopicPartition) -> None:
-        """Commit an offset at once, or later in a flood of them."""
+        """Commit an offset at once; in a flood of them, commit it later."""
         if time.monotonic() >= self._next_commit:
             self.pop(topic_partition_of(offset), None)
             self._commit_at_once(consumer, [offset])
@@ -140,12 +140,12 @@ class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
         _uncommitted[consumer] = self
 
     def commit_if_due(self, consumer: Any) -> None:
-        """Commit the remaining offsets, unless that was done a moment ago."""
+        """Commit the remaining offsets, unless the last commit was a moment ago."""
         if time.monotonic() >= self._next_commit:
             self.commit(consumer)
 
     def commit(self, consumer: Any) -> None:
-        """Commit the remaining offsets, but never back to before a later commit."""
+        """Commit the remaining offsets, except offsets below what is committed already."""
         left = list(self.values())
         if not left:
             return
@@ -173,7 +173,7 @@ class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
 
     def _not_committed(self, error: Exception) -> None:
         _log.warning("the offset after a refused record was not committed at once: %s", str(error))
-        # Not in each call, because each would wait for an answer that does not come.
+        # Wait before the next commit: each call would wait for an answer that does not come.
         self._next_commit = time.monotonic() + _AFTER_A_FAILURE_S
 
 
@@ -198,5 +198,5 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _reach(partition: TopicPartition) -> tuple[int, int]:
-    """Return how far a commit goes: its offset, then the watermark beyond it."""
+    """Return the offset of a commit, and its watermark."""
     return partition.offset, decode_metadata(partition.offset, partition.metadata).position or 0

@@ -1,11 +1,11 @@
 """The serializing producer and the deserializing consumer: confluent-kafka's, with a chain.
 
-Serdes are configured as confluent-kafka's are, by object, or by name: ``value.serializer`` is a serializer
-or a serde's word, and ``value.serializer.<option>`` an option of that serde. They become the chain's
-``serialize`` step, which stays when ``HEADERWARE_DISABLED`` switches the interceptors off.
+Serdes are configured by object, as confluent-kafka's serdes are, or by name: ``value.serializer`` is a
+serializer or the word of a serde, and ``value.serializer.<option>`` is an option of that serde. They become
+the chain's ``serialize`` step, which works even if ``HEADERWARE_DISABLED`` switches the interceptors off.
 
-Chains raise `SerdeError`; these clients make an error of it that is confluent-kafka's, too. So the core needs
-no Kafka client.
+Chains raise `SerdeError`. These clients raise an error that is confluent-kafka's, too, so the core needs no
+Kafka client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headerware.serdes.plugins import require_serde, serde_type
 from headerware.serdes.serde import PARTS
 
 if TYPE_CHECKING:
-    # With defaults, so that a client without parameters needs no annotation; type checkers have this module.
+    # With defaults, a client without parameters needs no annotation. Type checkers have this module.
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=Any)
@@ -70,7 +70,7 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
         found, rest = super()._hw_chain_for(self._hw_serdes.rest, chain)
         return self._hw_serdes.added_to(found), rest
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
         return self._hw_serdes.added_to(chain)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
         Producer.produce(self, topic, value, key, partition, on_delivery, None, timestamp, headers)
 
     def close(self) -> bool:
-        """Flush, close the client and the interceptors, and what serializer builders have built."""
+        """Flush; close the client, the interceptors and the serializers that builders have made."""
         closed = Producer.close(self)
         self._hw_serdes.close()
         return closed
@@ -115,7 +115,7 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
 class DeserializingConsumer(
     Consumer, confluent_kafka.deserializing_consumer.DeserializingConsumer, Generic[K, V]
 ):
-    """Consume through a chain and deserialize what comes.
+    """Consume through a chain, and deserialize keys and values.
 
     A drop-in for ``confluent_kafka.DeserializingConsumer``, with ``consume()``.
 
@@ -140,7 +140,7 @@ class DeserializingConsumer(
         found, rest = super()._hw_chain_for(self._hw_serdes.rest, chain)
         return self._hw_serdes.added_to(found), rest
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
         return self._hw_serdes.added_to(chain)
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ class DeserializingConsumer(
 
 
 class _Serdes:
-    """The serdes of a client's configuration, taken out of it.
+    """Take the serdes out of a client's configuration, open them, and close them.
 
     ``suffix`` is ``serializer`` or ``deserializer``.
     """
@@ -200,7 +200,7 @@ class _Serdes:
             )
 
     def _from_builder(self, builder: Any, part: str) -> Any:
-        """Return the serde that a builder of confluent-kafka's makes; take its settings out of the rest."""
+        """Return the serde that confluent-kafka's builder makes; take its settings out of the rest."""
         serde, remaining = builder.build(dict(self.rest), part == "key")
         self._built.append(serde)
         self.rest = {key: value for key, value in self.rest.items() if key in remaining}
@@ -243,7 +243,7 @@ class _Serdes:
 
 
 _CLUSTER_ID_TIMEOUT_S: Final = 60.0
-"""As confluent-kafka's own serializing clients wait for it."""
+"""The timeout of confluent-kafka's own serializing clients."""
 
 
 def _belongs(key: object, prefixes: Any) -> bool:
@@ -251,7 +251,7 @@ def _belongs(key: object, prefixes: Any) -> bool:
 
 
 def _named(prefix: str, own: dict[str, Any]) -> Any:
-    """Return the serde that a client's settings name; None if they name none."""
+    """Return the serde that the settings name; None if they name none."""
     if not own:
         return None
     plain = {"serde" + key.removeprefix(prefix): value for key, value in own.items()}

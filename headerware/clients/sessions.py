@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class InUse:
-    """Hold a session for whoever uses it."""
+    """Keep a session open as long as something refers to this object."""
 
     __slots__ = ("__weakref__", "session")
 
@@ -19,11 +19,11 @@ class InUse:
 
 
 class Sessions:
-    """Close each session when its holder is gone, and all that are left when the client closes.
+    """Close each session when its holder is gone, and all others when the client closes.
 
-    The holder is an object that whoever uses the session keeps: the client itself while the chain is in
-    force, a thread inside a hook, the report of a record in flight. CPython frees it with the last of them,
-    so nothing has to be counted for each record.
+    All users of a session refer to its holder: the client while the chain is in force, a thread inside a
+    hook, the report of a record in flight. CPython frees the holder with the last reference, so no count of
+    users is needed.
     """
 
     def __init__(self, holder: object, session: Session) -> None:
@@ -31,7 +31,7 @@ class Sessions:
         self.add(holder, session)
 
     def add(self, holder: object, session: Session) -> None:
-        """Take in one more session."""
+        """Add a session."""
         self._finish[:] = [*(finish for finish in self._finish if finish.alive)]
         self._finish.append(weakref.finalize(holder, session.close))
 

@@ -32,9 +32,9 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
 def listen_to_statistics(
     conf: dict[str, Any], session: Session, in_force: Callable[[], Session | None]
 ) -> None:
-    """Have librdkafka's statistics told to the session in force, and then to the application as without it.
+    """Pass librdkafka's statistics to the session in force, and then to the application.
 
-    ``session`` is the client's first; only if it wants them, later ones get them.
+    ``session`` is the client's first session; later sessions get statistics only if the first one wants them.
     """
     if not session.hears_statistics:
         return
@@ -49,7 +49,7 @@ def listen_to_statistics(
 def tell_statistics(
     in_force: Callable[[], Session | None], callback: Callable[[str], Any] | None, text: str
 ) -> None:
-    """Tell the session in force, and then the application, what librdkafka says."""
+    """Pass statistics to the session in force, and then to the application."""
     session = in_force()
     if session is not None:
         session.statistics(text)

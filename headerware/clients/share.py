@@ -1,7 +1,7 @@
 """The share consumer (KIP-932): confluent-kafka's, with a chain between the wire and the application.
 
-The members of a share group get single records, and answer for each: accept, release or reject. So nothing is
-held back for a position, and the chain answers for what the application does not get:
+The members of a share group get single records, and answer for each: accept, release or reject. So there is
+no position to hold back, and the chain answers for records that the application does not get:
 
 - A record that the chain drops is accepted.
 - A refused record is a message whose ``error()`` is set, in its place, and is rejected, so that nobody gets
@@ -71,7 +71,7 @@ _RELEASE: Final = 2
 _REJECT: Final = 3
 _Position = tuple[str, int, int]
 _HOLD_S: Final = 10.0
-"""How long a record is kept at most; no broker permits an acquisition lock of less than 15 s by default."""
+"""How long a record is kept at most; by default, an acquisition lock of a broker lasts at least 15 s."""
 _FIRST_PAUSE_S: Final = 0.1
 _CANNOT_WAIT: Final = "a share group gives a record to another member when its lock ends"
 
@@ -92,8 +92,8 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         MissingPartError: this confluent-kafka has no share consumers.
 
     Without a chain it is the raw client. With one, a refused record is a message whose ``error()`` is set,
-    and is rejected; a record that an interceptor drops is accepted. What an interceptor remembers, such as
-    ``dedup`` without a store, or a window against replays, is of the records of this member alone.
+    and is rejected; a record that an interceptor drops is accepted. Interceptors that remember records, such
+    as ``dedup`` without a store, or a window against replays, remember the records of this member only.
     """
 
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
@@ -107,7 +107,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         if not self._hw_may_have_a_chain():
             _C.__init__(self, raw)
             return
-        # Two, because a dead letter is waited for, and reports never are.
+        # Two producers, because we wait for dead letters, and never for reports.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
         session = self._hw_session = self._hw_chain.open(
             msgspec.structs.replace(
@@ -127,7 +127,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             raise
         self._hw_observe(session)
         self._hw_refused = 0
-        # The records of the last fetch that nobody has answered for; all of them until a poll returns.
+        # The records of the last fetch without an answer; all of them until a poll returns.
         self._hw_unanswered: dict[_Position, None] = {}
         # Records that cannot be judged yet, each with the time at which it is released.
         self._hw_held: dict[_Position, tuple[Message, float]] = {}
@@ -156,7 +156,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
     def poll(self, timeout: float = -1) -> Messages:
         """Return the next messages, or none after ``timeout`` seconds.
 
-        A refused record is a message whose ``error()`` is set; it is answered for.
+        A refused record is a message whose ``error()`` is set; the client has answered for it.
 
         Raises:
             IllegalStateException: in explicit mode, a record of the last poll was not acknowledged.
@@ -167,7 +167,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         self._hw_end_implicit()
         self._hw_answer_for_the_last()
         if self._hw_held and self._hw_unanswered:
-            _C.poll(self, 0)  # raises, for in explicit mode the application has not answered
+            _C.poll(self, 0)  # raises, because in explicit mode the application has not answered
         began_ns = time.time_ns() if self._hw_observes and self._hw_is_awaited() else 0
         deadline = time.monotonic() + timeout if timeout > 0 else None
         left = timeout
@@ -188,7 +188,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
                 return confluent_kafka.Messages(given)
 
     def _hw_fetch(self, left: float) -> list[Message]:
-        """Fetch from the wire; nobody has answered for these records yet."""
+        """Fetch from the wire; these records have no answer yet."""
         fetched = list(
             _C.poll(self, _TICK_S if self._hw_session.ticks and not 0 <= left <= _TICK_S else left)
         )
@@ -197,7 +197,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         return fetched
 
     def _hw_due_again(self, left: float) -> list[Message]:
-        """Wait until the records that are kept may be tried again, and return them; none if time is up."""
+        """Wait until the kept records may be tried again, and return them; return none if time is up."""
         waits = self._hw_next_attempt - time.monotonic()
         if waits > 0:
             time.sleep(min(waits, left) if left >= 0 else waits)
@@ -208,7 +208,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         return again
 
     def _hw_given(self, fetched: Sequence[Message]) -> list[Message]:
-        """Take messages through the chain; answer for those that the application does not get."""
+        """Take messages through the chain; answer for records that the application does not get."""
         records = [record_of(message) for message in fetched if message.error() is None]
         results = iter(zip(records, self._hw_session.consume_outcomes(records), strict=True))
         given: list[Message] = []
@@ -241,7 +241,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         return given
 
     def _hw_hold(self, message: Message, record: Record, was_held: tuple[Message, float] | None) -> None:
-        """Keep a record that cannot be judged yet, or release it if it was kept for long enough."""
+        """Keep a record that cannot be judged yet, or release it if it was kept long enough."""
         now = time.monotonic()
         until = now + _HOLD_S if was_held is None else was_held[1]
         if now >= until:
@@ -261,7 +261,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         self._hw_unanswered.pop(position, None)
 
     def _hw_answer_for_the_last(self) -> None:
-        """Accept the records of the last poll in implicit mode; release those that an interrupt took away."""
+        """Accept the records of the last poll in implicit mode; after an interrupt, release them."""
         if not (self._hw_accepts or self._hw_is_fetching):
             return
         answer = _ACCEPT
@@ -290,7 +290,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
 
     @unless_chained(_C.acknowledge_offset)
     def acknowledge_offset(self, topic: str, partition: int, offset: int, ack_type: Any = _ACCEPT) -> None:
-        """Answer for a record by its position; as :meth:`acknowledge`."""
+        """Answer for a record by its position, as :meth:`acknowledge` does."""
         if self._hw_accepts:
             raise confluent_kafka.IllegalStateException(
                 f"the consumer acknowledges by itself; set {_MODE} = 'explicit' to do it"
@@ -327,7 +327,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
     def close(self) -> None:
         """Send the acknowledgements, leave the group, and close the interceptors, once.
 
-        Records that nobody has answered for are released, in implicit mode, too, as by confluent-kafka.
+        Records without an answer are released, in implicit mode, too, as confluent-kafka does.
         """
         if not self._hw_finish.alive:
             _C.close(self)
@@ -355,7 +355,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
 
 
 def _require_single_records(session: Session) -> None:
-    """Raise a ConfigError if an interceptor needs other records of a partition to decide on one."""
+    """Raise a ConfigError if an interceptor waits for other records of a partition."""
     waits = session.names_of_waiting
     if waits:
         raise ConfigError(
@@ -374,10 +374,10 @@ def _position_of(message: Message) -> _Position:
 
 
 def _made_of(outcome: Any) -> list[Any]:
-    """Return the records that the chain made of one, or its error."""
+    """Return the records that the chain made of one record, or its error."""
     if isinstance(outcome, Record | HeaderwareError):
         return [outcome]
     try:
         return [] if outcome is DROP else list(outcome)
-    except HeaderwareError as error:  # records that are split lazily fail only here
+    except HeaderwareError as error:  # records that are made only here may fail here
         return [error]

@@ -30,12 +30,12 @@ import msgspec
 
 from headerware.core.errors import DeadLetterError, SerdeError, TransformError, position
 from headerware.core.headers import EMPTY, Headers, Pair
-from headerware.core.interrupts import pass_on_interrupt
+from headerware.core.interrupts import calls_through, pass_on_interrupt
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-    from types import TracebackType
+    from types import CodeType, TracebackType
 
     from headerware.core.context import Publication
     from headerware.core.errors import InterceptorError
@@ -602,24 +602,17 @@ def _stacktrace(error: InterceptorError, lengths: _Lengths) -> str | None:
     return found[-limit:]
 
 
-_Frame = tuple[str, int, int]
-"""The file of a frame, its line, and the instruction at which it stood."""
 _MAX_STACKTRACES: Final = 1_000
-_stacktraces: Final[dict[tuple[_Frame, ...], str]] = {}
-"""The text of each stack trace: a flood of refused records has few, and to format one takes 0.2 ms."""
+_stacktraces: Final[dict[tuple[int, ...], tuple[str, list[CodeType]]]] = {}
+"""The text of each stack trace, by its calls: refused records have few, and to format one takes 0.2 ms."""
 
 
 def _formatted(raised_through: TracebackType | None) -> str:
-    frames: list[_Frame] = []
-    step = raised_through
-    while step is not None:
-        frames.append((step.tb_frame.f_code.co_filename, step.tb_lineno, step.tb_lasti))
-        step = step.tb_next
-    key = tuple(frames)
-    text = _stacktraces.get(key)
-    if text is None:
-        text = "".join(traceback.extract_tb(raised_through).format())
+    calls, codes = calls_through(raised_through)
+    known = _stacktraces.get(calls)
+    if known is None:
+        known = "".join(traceback.extract_tb(raised_through).format()), codes
         if len(_stacktraces) >= _MAX_STACKTRACES:
             _stacktraces.clear()
-        _stacktraces[key] = text
-    return text
+        _stacktraces[calls] = known
+    return known[0]

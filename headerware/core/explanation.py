@@ -147,12 +147,10 @@ def _varint_bytes(length: int) -> int:
 
 
 def _explained(declared: Declared, interceptor: Interceptor) -> Iterator[ExplainedOption]:
-    # Some interceptors hide a part of an option, such as the passwords among a connector's lines.
-    shown = getattr(interceptor, "shown", lambda _option, written: written)
     for option in interceptor.__struct_fields__:
         given = declared.settings.get(option)
         if given is not None:
-            yield ExplainedOption(option, shown(option, given.shown), given.origin)
+            yield ExplainedOption(option, interceptor.shown(option, given.shown), given.origin)
         elif option != "name":
             found = resolved_on_error(interceptor) if option == "on_error" else getattr(interceptor, option)
             yield ExplainedOption(option, found, "default")

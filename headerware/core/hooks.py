@@ -232,6 +232,10 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
         """Why it does nothing with its options; None if it does something."""
         return None
 
+    def shown(self, option: str, written: Any) -> Any:  # noqa: ARG002 - an interceptor without secrets
+        """Return an option as it may be printed, without its secrets."""
+        return written
+
     def idle_on(self, topics: Iterable[str]) -> list[str]:  # noqa: ARG002 - a step without rules of its own
         """Return its own rules that fit none of the topics."""
         return []

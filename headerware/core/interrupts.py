@@ -43,16 +43,23 @@ A flood of refused records comes through few of them, and a look at the variable
 """
 
 
-def _was_raised_by_handler(error: BaseException) -> bool:
+def calls_through(step: TracebackType | None) -> tuple[tuple[int, ...], list[CodeType]]:
+    """Return the calls that an exception came through, and their code.
+
+    The calls are a key as long as the code is kept alive: it has the id of each code, and its instruction.
+    """
     codes: list[CodeType] = []
     calls: list[int] = []
-    step = error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
         codes.append(code)
         calls += id(code), step.tb_lasti
         step = step.tb_next
-    key = tuple(calls)
+    return tuple(calls), codes
+
+
+def _was_raised_by_handler(error: BaseException) -> bool:
+    key, codes = calls_through(error.__traceback__)
     if key in _familiar:
         return False
     if _has_come_through_a_handler(error.__traceback__):

@@ -1,7 +1,8 @@
 """Services that an opened interceptor may offer in addition to its hooks, each a Protocol.
 
-A session asks once, when it opens, which interceptors offer which services. Unless a service says otherwise,
-it is called on the thread that calls the session, one call at a time.
+A session asks once, when it opens, which interceptors offer which services. The methods of one service go
+together: an interceptor has all of them or none. Unless a service says otherwise, it is called on the thread
+that calls the session, one call at a time.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ class HearsOperations(Protocol):
 
 
 class Idles(Protocol):
-    """Tells when ``on_operation`` would do nothing, for instance because no tracing is set up."""
+    """Tells when ``on_operation`` would do nothing, for instance because no tracing is set up.
+
+    It is asked only of interceptors that hear operations.
+    """
 
     def is_idle(self) -> bool:
         """Return whether ``on_operation`` would do nothing now; called before an operation begins."""
@@ -111,10 +115,11 @@ class Revokes(Protocol):
         """Called when partitions have gone to another consumer, to forget their state."""
 
 
-class Reassembles(Protocol):
+class Reassembles(Polls, Revokes, Protocol):
     """Makes one record of several, so that not every offset may be committed.
 
-    Its records wait for others of their message. It has a ``poll``, too, by which it gives messages up.
+    Its records wait for others of their message. It has all these methods, ``poll``, by which it gives
+    messages up, and ``revoke``.
     """
 
     def is_due(self) -> bool:
@@ -270,14 +275,16 @@ def offered(opened: object, service: Callable[..., Service]) -> Service | None:
         PluginError: it has some methods of the service, and not all of them.
     """
     found: Any = opened
-    methods = _methods(service)
-    missing = [method for method in methods if getattr(found, method, None) is None]
-    if len(missing) == len(methods):
+    kind: Any = service
+    own = _methods(kind)
+    has = [method for method in own if getattr(found, method, None) is not None]
+    if not has:
         return None
+    expected = [*own, *(method for base in kind.__bases__ for method in _methods(base))]
+    missing = [method for method in expected if getattr(found, method, None) is None]
     if missing:
-        has = next(method for method in methods if method not in missing)
         raise PluginError(
-            f"{type(opened).__name__} has the method {has!r}; expected {', '.join(map(repr, missing))}, too, "
-            f"because a session calls all of them or none"
+            f"{type(opened).__name__} has the method {has[0]!r}; expected {', '.join(map(repr, missing))}, "
+            f"too, because a session calls all of them or none"
         )
     return found  # type: ignore[no-any-return]  # it has the methods of the service

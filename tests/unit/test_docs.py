@@ -28,6 +28,7 @@ from headerware.cli import main
 from headerware.cli.main import REMOVED
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
+from headerware.core.services import SERVICE_ARGUMENTS
 from headerware.dictionaries import dictionaries_type
 from headerware.interceptors import built_in
 from headerware.keyring import read_keyring
@@ -195,6 +196,10 @@ class TestConfigurations:
     def test_the_template_is_what_its_document_calls_it(self) -> None:
         project = text_of("examples/plugin_template/pyproject.toml")
         assert 'stamp = "headerware_stamp:Stamp"' in project
+
+    @pytest.mark.parametrize("method", SERVICE_ARGUMENTS)
+    def test_the_template_names_the_methods_of_all_services(self, method: str) -> None:
+        assert f"`{method}(" in text_of("examples/plugin_template/README.md")
 
 
 class TestPython:

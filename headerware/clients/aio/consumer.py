@@ -1,13 +1,13 @@
 """The asyncio consumer: the synchronous one with its chain, on a thread that serves one event loop.
 
-All calls run on one thread, in the order in which they came. A fetch that waits for records lets the others
-in between, so that a ``commit`` does not wait for a ``poll``. Callbacks run on the event loop; the thread
-waits for them, and does what they ask of the consumer meanwhile.
+All calls run on one thread, in the order in which they came. A fetch that waits for records lets other calls
+run in between, so that a ``commit`` does not wait for a ``poll``. Callbacks run on the event loop; the thread
+waits for them, and meanwhile makes the calls to the consumer that they ask for.
 
-What surrounds processing is entered in the task that processes, so a span is current there.
+The task that processes a record enters the interceptors' context managers, so a span is current there.
 
-A task that is cancelled loses no message: what was fetched for it goes back into the inbox, the offset is
-held back, and the next fetch returns it.
+A task that is cancelled loses no message: the messages that were fetched for it go back into the inbox, their
+offsets are held back, and the next fetch returns the messages.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _StoppedError(Exception):
 
 
 class InterruptibleConsumer(Consumer):
-    """The synchronous consumer beneath: its fetches let other calls in, and can be stopped."""
+    """The synchronous consumer inside: its fetches let other calls run in between, and can be stopped."""
 
     _hw_is_given_later = True
 
@@ -64,12 +64,12 @@ class InterruptibleConsumer(Consumer):
         self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
         self._hw_take_options(rest, chain)
         self._in_tasks: Final[dict[asyncio.Task[Any], Begun]] = {}
-        self._hw_open(flattened(rest))  # with an empty chain, too: only so can a message be given back
+        self._hw_open(flattened(rest))  # even with an empty chain, so that a message can be given back
         if self._hw_live is not None:
             self._hw_live.follow(self)
 
     def fetched(self, fetch: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a fetch returns; if it is stopped, everything stays for the next one."""
+        """Return the result of a fetch; if it is stopped, the next fetch returns all its messages."""
         try:
             return fetch(self, *arguments)
         except _StoppedError:
@@ -79,7 +79,7 @@ class InterruptibleConsumer(Consumer):
             return None
 
     def give_back(self, found: Any, error: BaseException | None) -> None:
-        """Take back what a fetch returned or raised for a task that was cancelled."""
+        """Take back the messages or the error of a fetch whose task was cancelled."""
         if isinstance(error, Exception):
             self._hw_fetch.deferred_error = error
         messages = found if isinstance(found, list) else [] if found is None else [found]
@@ -88,10 +88,10 @@ class InterruptibleConsumer(Consumer):
             self._hw_fetch.thread = get_ident()
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as above
 
-    # What a task has fetched; its implicit processing lasts until its next fetch
+    # Messages that a task has fetched; their implicit processing lasts until the task's next fetch
 
     def hand_over_in_task(self, found: Any, began_ns: int) -> None:
-        """Tell of what the task has fetched, and begin to process it, if processing is implicit."""
+        """Tell interceptors of the fetched messages; if processing is implicit, begin it."""
         messages = found if isinstance(found, list) else [] if found is None else [found]
         task = asyncio.current_task()
         is_implicit = self._hw_is_implicit and task is not None
@@ -101,13 +101,13 @@ class InterruptibleConsumer(Consumer):
             task.add_done_callback(self._end_with_task)
 
     def end_in_task(self, error: BaseException | None = None, *, goes_on: bool = False) -> None:
-        """End the processing of what the task fetched last; ``goes_on`` if the application now says when."""
+        """End the implicit processing of the task's last fetch; ``goes_on`` if it becomes explicit."""
         task = asyncio.current_task() if self._in_tasks else None
         if task is not None:
             self._end_in_task(task, error, goes_on=goes_on)
 
     def end_in_all_tasks(self) -> None:
-        """End the processing of what any task fetched last, because the consumer closes."""
+        """End the implicit processing of all tasks, because the consumer closes."""
         for task in list(self._in_tasks):
             self._end_in_task(task)
 
@@ -127,18 +127,18 @@ class InterruptibleConsumer(Consumer):
         scope.__exit__(None if error is None else type(error), error, None)
 
     def task_executor(self, handler: AsyncHandler, options: Processing, thread: Worker) -> TaskExecutor:
-        """Return what processes records in tasks; from now on the application says when it processes one."""
+        """Return the executor that processes records in tasks; processing is explicit from now on."""
         self._hw_begin_explicit()
         return TaskExecutor(
             self._hw_client(), self._hw_delivery, handler, options, self._hw_run_counts, thread=thread
         )
 
     def run_executor(self, executor: TaskExecutor) -> None:
-        """Let an executor process what is read."""
+        """Let an executor process the records."""
         self._hw_run(executor)
 
     def message_loop(self, timeout: float) -> MessageLoop:
-        """Return what surrounds each message of a loop with its processing."""
+        """Return the iterator that surrounds each message with its processing."""
         return MessageLoop(partial(self._hw_next_message, timeout), self.processing)
 
     def _hw_begin_explicit(self) -> None:
@@ -149,7 +149,7 @@ class InterruptibleConsumer(Consumer):
         return self.worker is not None and self.worker.thread != get_ident()
 
     def _hw_poll_timeout(self, left: float) -> float:
-        # Before the wire is asked, so that no call comes between a message and what becomes of it.
+        # Before the fetch, so that no other call comes between a message and its outcome.
         self._let_others_in()
         return min(left, _SLICE_S) if left >= 0 else _SLICE_S
 
@@ -176,8 +176,8 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         consumer_conf: confluent-kafka's configuration, with the chain's own keys among it. ``on_commit``,
             ``error_cb``, ``stats_cb`` and ``throttle_cb`` run on the event loop, and may be coroutine
             functions.
-        max_workers: taken for the sake of ``AIOConsumer``; one thread serves the consumer.
-        executor: runs the calls instead, one at a time; it is not shut down.
+        max_workers: accepted as ``AIOConsumer`` accepts it; one thread serves the consumer.
+        executor: runs the calls, one at a time, instead of a thread of our own; it is not shut down.
         chain: the chain, if code makes it.
 
     Raises:
@@ -228,7 +228,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     async def reload(self) -> bool:
         """Read the file of the chain again, and take the next record from the wire through the new chain.
 
-        As :meth:`headerware.Consumer.reload`. It does not wait for a fetch, or for :meth:`run`, to end.
+        It works as :meth:`headerware.Consumer.reload`, and does not wait until a fetch or :meth:`run` ends.
 
         Returns:
             whether the chain has changed.
@@ -242,7 +242,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         return changed
 
     def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
+        """Return the facts about the chain in force; None if it does not come from a file."""
         return self._hw_core.chain_in_force()
 
     # Records
@@ -250,8 +250,8 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     async def poll(self, timeout: float = -1) -> Message | None:
         """Return the next message, or None after ``timeout`` seconds without one.
 
-        If the task is cancelled, the next call returns the message. For many messages a second use
-        :meth:`consume`: each call costs a way to the thread and back.
+        If the task is cancelled, the next call returns the message. Use :meth:`consume` for many messages a
+        second, because each call goes to the thread and back.
 
         Raises:
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
@@ -317,15 +317,14 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     # Processing
 
     def messages(self, timeout: float = -1) -> AsyncMessageLoop:
-        """Iterate over messages; each is in :meth:`processing` while the loop's body works at it.
+        """Iterate over messages; each is in :meth:`processing` while the loop's body runs.
 
         Args:
             timeout: end after so many seconds without a message; a negative number waits for ever.
 
         The loop also ends after :meth:`stop` and :meth:`close`. Refused records, and events, come as
         :meth:`poll` gives them. In ``async with consumer.messages() as messages: async for message in
-        messages: ...`` interceptors hear of an error of the body, and in a mere ``async for`` loop they do
-        not.
+        messages: ...`` interceptors get an error of the body; in an ``async for`` loop alone they do not.
         """
         return AsyncMessageLoop(self, timeout)
 
@@ -350,7 +349,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         """Process messages in tasks until :meth:`stop`, as :meth:`headerware.Consumer.run` does on threads.
 
         The options are the same. The consumer's thread polls. If this task is cancelled, handlers at work are
-        cancelled, what was processed is committed, and the rest is read again.
+        cancelled, processed records are committed, and all other records are read again.
 
         Args:
             handler: a coroutine function, called with each message in a task of its own, which has a copy of
@@ -367,7 +366,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             TypeError: the handler is not a coroutine function.
             KafkaException: the client failed.
             RuntimeError: a handler was cancelled; or the consumer is closed, or is another event loop's.
-            Exception: with ``on_failure="raise"``, what the handler raised, or why the chain refused.
+            Exception: with ``on_failure="raise"``, the error of the handler, or of the chain that refused.
         """
         options = Processing(
             workers=workers,
@@ -407,7 +406,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             await asyncio.wait({running})
             raise
         finally:
-            await tasks.cancel()  # those that stop_timeout_s did not suffice for
+            await tasks.cancel()  # tasks that did not end within stop_timeout_s
 
     def _hw_end_run(self, _: object) -> None:
         self._hw_running = self._hw_tasks = None
@@ -421,10 +420,10 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     @asynccontextmanager
     async def processing(self, message: Message) -> AsyncIterator[Message]:
-        """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
+        """Surround the processing of a message: interceptors surround the block, and hear of its end.
 
-        What they make current, such as a span, is current in the task. What the block raises is passed to
-        them, and on.
+        If they make something current, such as a span, it is current in the task. An exception of the block
+        goes to them, and is raised again.
         """
         with self._hw_core.processing(message):
             yield message
@@ -434,7 +433,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         return self._hw_core.local(message)
 
     def verified(self, message: Message) -> Verified | None:
-        """Return what a signature verified of a delivered message; None if no signature did."""
+        """Return the facts that a signature verified of a delivered message; None if no signature did."""
         return self._hw_core.verified(message)
 
     def stats(self) -> dict[str, dict[str, int]]:
@@ -506,7 +505,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         await self._hw_in_turn("store_offsets", *args, **kwargs)
 
     async def commit(self, *args: Any, **kwargs: Any) -> Any:
-        """Commit the offset after a message, offsets, or the stored offsets, as the synchronous one does."""
+        """Commit the offset after a message, offsets, or the stored offsets, as ``Consumer`` does."""
         return await self._hw_in_turn("commit", *args, **kwargs)
 
     async def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
@@ -564,10 +563,10 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         return self._hw_own_executor
 
     async def close(self) -> None:
-        """Commit what is safe, leave the group, and close the interceptors, once.
+        """Commit safe offsets, leave the group, and close the interceptors, once.
 
-        It ends :meth:`run` as :meth:`stop` does. Fetches that wait raise a RuntimeError. It goes on if the
-        task is cancelled.
+        This ends :meth:`run` as :meth:`stop` does. Fetches that wait raise a RuntimeError. Closing goes on if
+        the task is cancelled.
         """
         if in_callback.get():
             raise RuntimeError("a callback of a consumer cannot close it: it runs within a fetch or a close")
@@ -605,7 +604,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
 
 class AsyncMessageLoop:
-    """The messages of an asyncio consumer, each in processing until the next one is asked for."""
+    """Iterate over an asyncio consumer's messages; each is in processing until the next is asked for."""
 
     def __init__(self, consumer: AsyncConsumer, timeout: float) -> None:
         self._consumer: Final = consumer
@@ -638,7 +637,7 @@ def _rebalanced(
     _: object,
     partitions: list[TopicPartition],
 ) -> None:
-    """Call an application's callback with the asyncio consumer, unless that is gone."""
+    """Call an application's callback with the asyncio consumer, unless the consumer is gone."""
     consumer = reference()
     if consumer is not None:
         consumer._hw_worker.wait_for(callback, consumer, partitions)  # noqa: SLF001 - our own

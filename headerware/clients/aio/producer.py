@@ -4,11 +4,11 @@ A record goes through ``await produce()`` in these steps:
 
 1. The chain runs on the loop's thread, and librdkafka queues the record, which takes microseconds. A record
    without a chain to go through is queued at once.
-2. What would wait goes to a worker instead: slices, which need room; records while the queue is full; chains
-   that may wait for the network; large payloads; and every record after one of these, so that order stays.
-3. A poller thread waits for delivery reports. It takes the first and wakes the loop, which takes the others
-   on its own thread: two threads that both call into C for each report would hand the interpreter's lock to
-   and fro, which takes ten times as long as the reports themselves.
+2. A call that would wait goes to a worker: slices, which need room; records while the queue is full; chains
+   that may wait for the network; large payloads; and every record after one of these, to keep the order.
+3. A poller thread waits for delivery reports. It takes the first report and wakes the loop, which takes the
+   others on its own thread. If two threads called into C for each report, they would pass the interpreter's
+   lock back and forth, which takes ten times as long as the reports themselves.
 
 So a record is either queued by librdkafka, all of its slices included, or not sent at all, whenever a task
 is cancelled.
@@ -52,14 +52,14 @@ _POLL_S: Final = 0.1
 _FLUSH_S: Final = 0.01
 """How long one call of librdkafka's flush lasts at most.
 
-It goes on with records that are sent meanwhile, which then do not linger. And confluent-kafka would begin one
-of 0.2 s or more again after each callback that raises, so that it took all reports itself.
+A flush also takes records that are sent meanwhile, which then do not linger. After each callback that raises,
+confluent-kafka would repeat a flush of 0.2 s or more, and so take all reports itself.
 """
 _ROOM_S: Final = 0.05
 _REPORTS_AT_ONCE: Final = 1_000
 """How many reports the loop takes before it looks at its other tasks."""
 _IN_A_ROW: Final = 500
-"""After how many records that did not wait a producing task lets others run."""
+"""After how many records without a wait a producing task lets other tasks run."""
 _LARGE_BYTES: Final = 262_144
 """A payload from this size on does not go through the chain on the loop's thread."""
 _c_produce: Final[Any] = cimpl.Producer.produce
@@ -67,9 +67,9 @@ _EVENTS: Final = ("error_cb", "stats_cb", "throttle_cb")
 
 
 class QueueingProducer(Producer):
-    """The synchronous producer beneath: what would wait on the loop's thread is left in ``rest``.
+    """The synchronous producer inside: on the loop's thread, work that would wait is left in ``rest``.
 
-    On any other thread, which is the worker's, it waits for room.
+    On any other thread, which is the worker's thread, it waits for room.
     """
 
     chain: Chain
@@ -82,15 +82,15 @@ class QueueingProducer(Producer):
         self.room: Final = Event()
         """Set when reports have come, which make room in the queue."""
         self.rest: tuple[Callable[[], None], Deliveries, Record] | None = None
-        """What the last ``produce`` on the loop's thread has left to do, and for which record."""
+        """The work that the last ``produce`` on the loop's thread has left, and its record."""
         self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
         rest = flattened(rest)
         self.reports_successes: Final = not boolean(rest, "delivery.report.only.error", default=False)
         """Whether callbacks hear of records that were delivered; futures always do."""
         rest["delivery.report.only.error"] = False
-        self._hw_open(rest)  # with an empty chain, too: reports carry the application's headers
+        self._hw_open(rest)  # even with an empty chain, because reports have the application's headers
         self.default: Final = self._hw_default
-        """The callback of records that have none of their own."""
+        """The callback of records without a callback of their own."""
         self.dropped: Final = self._hw_reports.dropped
         self._look_at(self._hw_chain)
         if self._hw_live is not None:
@@ -102,7 +102,7 @@ class QueueingProducer(Producer):
 
     def _look_at(self, chain: Chain) -> None:
         self.is_plain: bool = not chain
-        """Whether there is nothing in the chain."""
+        """Whether the chain is empty."""
         self._splits = any(states(step, "splits") for step in chain)
         self._names_cluster = any(states(step, "names_cluster") for step in chain)
         self._blocks = any(
@@ -117,8 +117,8 @@ class QueueingProducer(Producer):
             return True
         return self._splits and not (self.picker.knows(topic) and self.compacted.knows(topic))
 
-    def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
-        context = super()._hw_context(conf, beside)
+    def _hw_context(self, conf: Mapping[str, Any], report_producer: DeadLetters) -> Context:
+        context = super()._hw_context(conf, report_producer)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
         assert isinstance(context.is_compacted, CompactedTopics)  # noqa: S101 - as above
@@ -128,11 +128,11 @@ class QueueingProducer(Producer):
         return context
 
     def release(self) -> None:
-        """Send what interceptors hold back, and report what they have dropped."""
+        """Send the records that interceptors hold back, and report dropped records."""
         self._hw_release()
 
     def await_reports(self, timeout: float) -> int:
-        """Wait up to ``timeout`` seconds for all reports, and count those that are left."""
+        """Wait up to ``timeout`` seconds for all reports, and return how many are left."""
         return self._hw_await_reports(timeout)
 
     def serve_dropped(self) -> None:
@@ -141,12 +141,12 @@ class QueueingProducer(Producer):
             self._hw_reports.serve()
 
     def queue_in_turn(self, queue: Callable[[], None], topic: str) -> None:
-        """Do on the worker's thread what sends a record, or what is left of that."""
+        """Send a record on the worker's thread, or do the work that is left of sending it."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
             self.compacted(topic)
         if self._names_cluster:
-            self._cluster_id.wait()  # also if no step of this record's does: once is enough
+            self._cluster_id.wait()  # also if no step of this record needs it: one wait is enough
         queue()
         self.serve_dropped()
 
@@ -207,7 +207,7 @@ class _EnoughError(Exception):
 
 
 class _Reports:
-    """Delivery reports, taken on the event loop's thread; others only learn from it that there are any."""
+    """Take delivery reports on the event loop's thread; other threads only notice that there are any."""
 
     def __init__(self, core: QueueingProducer) -> None:
         self.core: Final = core
@@ -223,14 +223,14 @@ class _Reports:
         self.count: int = 0
         """How many reports the loop has had."""
         self.awaited: asyncio.Future[None] | None = None
-        """What is done at the next report, if anybody waits for one."""
+        """The future that is done at the next report, if a task waits for one."""
 
     # On other threads
 
     def watch(self, call: Callable[[float], int], timeout: float) -> int:
-        """Make a call that would take reports, and have the loop take them; return what the call returns.
+        """Make a call that would take reports, and have the loop take them; return the call's result.
 
-        It is made again until it returns 0 or the time is over.
+        The call is made again until it returns 0 or the time is over.
         """
         deadline = inf if timeout < 0 else monotonic() + timeout
         ident = get_ident()
@@ -264,7 +264,7 @@ class _Reports:
     # On the loop's thread
 
     def _serve(self) -> None:
-        """Take reports; if there are many, again after the loop's other tasks."""
+        """Take reports; if there are many, let other tasks run and go on."""
         self.left = _REPORTS_AT_ONCE
         try:
             self.core.poll(0)
@@ -272,7 +272,7 @@ class _Reports:
             self._results.add(self._serve)
             self._results.wake()
             return
-        except Exception as error:  # noqa: BLE001 - of a callback in C; the loop reports it
+        except Exception as error:  # noqa: BLE001 - a callback of C raised it; the loop reports it
             _report_error(self._results, error)
         finally:
             self.left = 0
@@ -282,7 +282,7 @@ class _Reports:
             self._round_ended.notify_all()
 
     def next(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next report; all who ask for it share it."""
+        """Return a future that is done at the next report; all callers share it."""
         if self.awaited is None:
             self.awaited = self._results.bind().create_future()
         return self.awaited
@@ -303,7 +303,7 @@ class _Reports:
             self._results.wake()
 
     def stop(self) -> None:
-        """Stop after the poll that is under way."""
+        """Stop after the current poll."""
         self._stopped = True
 
     def join(self) -> None:
@@ -316,16 +316,16 @@ class _Reports:
 
 
 class _Delivery(msgspec.Struct, gc=False):
-    """The report of one record, which librdkafka calls; nothing that holds it can be held by it."""
+    """The report of one record, which librdkafka calls; it can be in no reference cycle."""
 
     reports: _Reports
     future: asyncio.Future[Message]
     callback: DeliveryCallback | None
     headers: list[Any] | None = None
-    """Those of a record that does not go through the chain."""
+    """The headers of a record that does not go through the chain."""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Settle the future now if the loop takes reports, or else leave it to the loop."""
+        """Give the future its result if the loop takes reports now, or else leave that to the loop."""
         reports = self.reports
         if self.headers is not None:
             message.set_headers(self.headers)
@@ -367,8 +367,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             functions.
         max_workers: the most threads for calls that wait, such as ``flush`` and transactions; they start
             when they are needed.
-        executor: runs those calls instead; it is not shut down.
-        batch_size: taken for the sake of ``AIOProducer``; librdkafka makes the batches
+        executor: runs these calls instead of threads of our own; it is not shut down.
+        batch_size: accepted as ``AIOProducer`` accepts it; librdkafka makes the batches
             (``batch.num.messages``, ``batch.size``).
         buffer_timeout: likewise (``linger.ms``).
         chain: the chain, if code makes it.
@@ -378,8 +378,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         KafkaException: confluent-kafka refuses the rest.
 
     It belongs to the event loop on which it is first awaited, and is used there only. Hooks run on the loop's
-    thread, in the task's context; on a thread, in a copy of that context, if the record has to wait. What
-    interceptors hear of deliveries, they hear on the loop's thread or on the poller's.
+    thread, in the task's context; if the record has to wait, they run on a thread, in a copy of that context.
+    Interceptors hear of deliveries on the loop's thread or on the poller's thread.
     """
 
     _hw_core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
@@ -424,7 +424,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     async def reload(self) -> bool:
         """Read the file of the chain again, and let the records after this call go through the new chain.
 
-        As :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
+        It works as :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
 
         Returns:
             whether the chain has changed.
@@ -439,7 +439,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return changed
 
     def chain_in_force(self) -> ChainInForce | None:
-        """Return which version of its file the chain is; None if it does not come from a file."""
+        """Return the facts about the chain in force; None if it does not come from a file."""
         return self._hw_core.chain_in_force()
 
     # Sending
@@ -480,7 +480,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             RuntimeError: the producer is closed, or belongs to another event loop.
 
         It waits only while there is no room in the queue. If the task is cancelled meanwhile, the record is
-        not sent, or sent as a whole.
+        not sent, or sent completely.
         """
         loop = get_running_loop()
         if loop is not self._hw_open_on:
@@ -536,7 +536,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         future: asyncio.Future[Message],
         forget: Callable[[], None] | None = None,
     ) -> None:
-        """Have the worker send a record, behind those that wait already."""
+        """Have the worker send a record, after the records that wait already."""
         core = self._hw_core
         try:
             await self._hw_worker.run(partial(core.queue_in_turn, queue, topic), forget=forget)
@@ -545,15 +545,16 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             raise
 
     def __len__(self) -> int:
-        """Count the records that wait to be queued or to be delivered; 0 once it is closed."""
+        """Count the records that wait to be queued or to be delivered; 0 after the close."""
         if self._hw_closing is not None:
             return 0
         return len(self._hw_core) + len(self._hw_worker) + len(self._hw_results)
 
     async def poll(self, timeout: float = 0, *_: Any, **__: Any) -> int:
-        """Wait up to ``timeout`` seconds for a delivery, and count those since the last call.
+        """Wait up to ``timeout`` seconds for a delivery, and count the deliveries since the last call.
 
-        Nobody needs to call it: futures and callbacks are served without it. A negative timeout is none.
+        There is no need to call this, because futures and callbacks are served without it. A negative timeout
+        waits for ever.
         """
         self._hw_running_loop()
         if self._hw_reports.count == self._hw_asked:
@@ -562,7 +563,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return found
 
     async def flush(self, timeout: float = -1) -> int:
-        """Wait up to ``timeout`` seconds for all records to be delivered, and count those that are left."""
+        """Wait up to ``timeout`` seconds for the delivery of all records, and return how many are left."""
         self._hw_running_loop()
         return await self._hw_flush(timeout)
 
@@ -571,7 +572,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         if self._hw_worker.busy:
             queued = asyncio.ensure_future(self._hw_worker.run(_nothing))
             while not queued.done():
-                # What waits for room may wait for what lingers in the queue.
+                # Records that wait for room may wait for records that linger in the queue.
                 await self._hw_flush_queue(min(deadline - monotonic(), _POLL_S))
                 await asyncio.wait([queued], timeout=max(0.0, min(deadline - monotonic(), _ROOM_S)))
                 if not queued.done() and monotonic() >= deadline:
@@ -580,13 +581,13 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return await self._hw_flush_queue(-1 if deadline == inf else deadline - monotonic())
 
     async def _hw_flush_queue(self, timeout: float) -> int:
-        """Flush what librdkafka has; a negative number other than -1 is a deadline that has passed."""
+        """Flush librdkafka's queue; a negative number other than -1 is a deadline that has passed."""
         core, left = self._hw_core, timeout if timeout == -1 else max(0.0, timeout)
         error: Exception | None = None
         if not core.is_plain:
             try:
                 await self._hw_on_thread(core.release)
-            except Exception as raised:  # noqa: BLE001 - it is raised below, when the others are delivered
+            except Exception as raised:  # noqa: BLE001 - it is raised below, after the others are delivered
                 error = raised
         ended = False
 
@@ -597,7 +598,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             self._hw_threads(), self._hw_reports.watch, flush, left
         )
         try:
-            # librdkafka may need 10 ms to see that somebody else has taken the last report.
+            # librdkafka may need 10 ms to see that another thread has taken the last report.
             while not flushed.done() and len(core):
                 await asyncio.wait((flushed, self._hw_reports.next()), return_when=asyncio.FIRST_COMPLETED)
             found = flushed.result() if flushed.done() else 0
@@ -640,7 +641,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         found["client"]["waiting"] = len(self._hw_worker)
         return found
 
-    # Transactions. They are jobs of the worker: behind what waits to be sent, and before what comes later.
+    # Transactions. They are jobs of the worker, after the records that wait to be sent.
 
     async def init_transactions(self, timeout: float = -1) -> None:
         """Prepare the producer for transactions."""
@@ -657,14 +658,14 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         await self._hw_transact(self._hw_core.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float = -1) -> None:
-        """Deliver what was sent, and commit the transaction.
+        """Deliver all sent records, and commit the transaction.
 
-        It goes on if the task is cancelled.
+        The commit goes on if the task is cancelled.
         """
         await self._hw_transact(self._hw_core.commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction; futures of what was not delivered raise ``_PURGE_QUEUE``."""
+        """Abort the transaction; futures of undelivered records raise ``_PURGE_QUEUE``."""
         await self._hw_transact(self._hw_core.abort_transaction, timeout)
 
     async def _hw_transact(self, call: Callable[..., Any], *arguments: Any) -> None:
@@ -698,7 +699,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             self._hw_results.wake()
 
     async def close(self) -> None:
-        """Deliver everything, close the client and the interceptors, once; it goes on if it is cancelled."""
+        """Deliver all records; close the client and the interceptors, once. It goes on if cancelled."""
         if self._hw_closing is None:
             self._hw_running_loop()
             self._hw_closing, self._hw_open_on = asyncio.ensure_future(self._hw_close()), None
@@ -723,21 +724,21 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         await self.close()
 
     def __del__(self) -> None:
-        """Leave the end to the finalizer; AIOProducer has a buffer to stop."""
+        """Do nothing, because the finalizer ends the client; AIOProducer would stop a buffer here."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._hw_chain!r}>"
 
 
 def _wire_headers(headers: Any) -> list[Any] | None:
-    """Return headers as confluent-kafka takes them and as a report has them, in a list of their own."""
+    """Return a new list of headers, as confluent-kafka takes them and as a report has them."""
     if headers.__class__ is list:
-        try:  # without what suppress costs
+        try:  # not suppress, which takes longer
             for name, value in headers:
                 if name.__class__ is not str or (value.__class__ is not bytes and value is not None):
                     return list(Headers(headers))
         except (TypeError, ValueError):
-            pass  # no pairs, which Headers refuses
+            pass  # these are not pairs, and Headers refuses them
         else:
             return headers.copy() or None
     return list(Headers(headers)) or None
@@ -749,7 +750,7 @@ def _close_core(core: QueueingProducer, reports: _Reports) -> None:
 
 
 def _nothing() -> None:
-    """Wait for one's turn, and do nothing."""
+    """Do nothing: a job that only waits for its turn."""
 
 
 def _report_error(results: LoopResults, error: Exception) -> None:

@@ -1,7 +1,7 @@
 """The asyncio serializing clients: objects to bytes and back, by serdes that block or that are awaited.
 
-Serdes run on the client's thread, in the chain's ``serialize`` step. One that is awaited, such as
-confluent-kafka's asyncio serializers, runs on the event loop while the thread waits for it.
+Serdes run on the client's thread, in the chain's ``serialize`` step. A serde that is awaited, such as
+confluent-kafka's asyncio serializers, runs on the event loop while the thread waits for its result.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _ASYNC_SERDES: Final = "confluent_kafka.schema_registry._async."
 
 
 class _Serializing(QueueingProducer, SerializingProducer[Any, Any]):
-    """The serializing producer beneath."""
+    """The synchronous serializing producer inside."""
 
 
 class _Deserializing(InterruptibleConsumer, DeserializingConsumer[Any, Any]):
-    """The deserializing consumer beneath."""
+    """The synchronous deserializing consumer inside."""
 
 
 class _MadeByAwait:
     """A client that is made when it is awaited, because its serdes may have to be built on the event loop."""
 
     _hw_suffix: ClassVar[str]
-    """What the serdes are called in the configuration."""
+    """The word for its serdes in the configuration: ``serializer`` or ``deserializer``."""
 
     def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
         self._hw_serdes: Final = _AsyncSerdes(self._hw_suffix, conf)
@@ -50,11 +50,11 @@ class _MadeByAwait:
         )
 
     def __getattr__(self, name: str) -> Any:
-        """Say what to do about a client that was not awaited."""
+        """Raise an AttributeError that says how to make the client, which was not awaited."""
         raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Build what is asynchronous, and return the client."""
+        """Build the asynchronous serdes, and return the client."""
         return self._hw_ready().__await__()
 
     async def _hw_ready(self) -> Self:
@@ -70,7 +70,7 @@ class _MadeByAwait:
         return await super().__aenter__()  # type: ignore[misc,no-any-return]  # the client's
 
     async def close(self) -> None:
-        """Close the client as its base class does, and then what builders have built."""
+        """Close the client as its base class does, and then the serdes that builders have made."""
         await super().close()  # type: ignore[misc]  # the client's
         await self._hw_serdes.close()
 
@@ -128,7 +128,7 @@ class AsyncSerializingProducer(_MadeByAwait, AsyncProducer, Generic[K, V]):
 
 
 class AsyncDeserializingConsumer(_MadeByAwait, AsyncConsumer, Generic[K, V]):
-    """Consume through a chain and deserialize what comes, in asyncio.
+    """Consume through a chain, and deserialize keys and values, in asyncio.
 
     A drop-in for ``confluent_kafka.aio.AsyncDeserializingConsumer``: made by
     ``await AsyncDeserializingConsumer(conf)``, or by ``async with``.
@@ -155,7 +155,7 @@ class AsyncDeserializingConsumer(_MadeByAwait, AsyncConsumer, Generic[K, V]):
 
 
 class _AsyncSerdes:
-    """The serdes of a configuration that are awaited, made into ones that block a thread."""
+    """Turn the serdes of a configuration that are awaited into serdes that block a thread."""
 
     def __init__(self, suffix: str, conf: Mapping[str, Any]) -> None:
         self._names: Final = [f"{part}.{suffix}" for part in PARTS]
@@ -165,7 +165,7 @@ class _AsyncSerdes:
         self._making: Final = asyncio.Lock()
 
     async def make(self, make: Callable[[dict[str, Any]], None], cluster_id: Callable[..., Any]) -> None:
-        """Build the serdes, and make the client of the configuration that remains; once it has worked."""
+        """Build the serdes, and make the client of the remaining configuration; do so once only."""
         async with self._making:
             if self._made:
                 return
@@ -210,10 +210,10 @@ class _AsyncSerdes:
 
 
 class _Awaited:
-    """An asyncio serde as one that blocks the client's thread while the event loop runs it."""
+    """An asyncio serde that blocks the client's thread while the event loop runs the serde."""
 
     def __init__(self, serde: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.__wrapped__: Final = serde  # by which others see what it takes, and whose it is
+        self.__wrapped__: Final = serde  # so that others see its arguments and its module
         self._loop: Final = loop
 
     def __call__(self, *arguments: Any) -> Any:
@@ -227,7 +227,7 @@ class _Awaited:
 def _is_awaited(serde: Any) -> bool:
     """Return whether a serde is a coroutine function, or an object that is called as one.
 
-    confluent-kafka's return a coroutine, which cannot be seen before they are called.
+    confluent-kafka's serdes return a coroutine, which cannot be seen before the call.
     """
     is_theirs = any(kind.__module__.startswith(_ASYNC_SERDES) for kind in type(serde).__mro__)
     return is_theirs or any(map(inspect.iscoroutinefunction, (serde, type(serde).__call__)))

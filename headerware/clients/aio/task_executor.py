@@ -1,8 +1,9 @@
-"""Process records in tasks: what ``AsyncConsumer.run`` does.
+"""Process records in tasks, for ``AsyncConsumer.run``.
 
-The consumer's thread polls, commits, and answers for partitions that go, as for workers that are threads
-(``clients/executor.py``). Only the workers differ: each record is a task on the event loop. The thread wakes
-the loop when there is something to start. While it waits for tasks, it does what they ask of the consumer.
+The consumer's thread polls, commits, and handles partitions that go, as it does for workers that are threads
+(``clients/executor.py``). Only the workers differ: each record is processed in a task on the event loop. The
+thread wakes the loop when a job may begin. While the thread waits for tasks, it makes the calls to the
+consumer that they ask for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from headerware.clients.progress import Job, Processing
 
 AsyncHandler = Callable[[Message], Awaitable[object]]
 _SERVE_S: Final = 0.05
-"""How long a task may have to wait for what it asks of the consumer."""
+"""How long a task may have to wait until the thread makes its call to the consumer."""
 
 
 class TaskExecutor(Executor):
@@ -52,11 +53,11 @@ class TaskExecutor(Executor):
         self._timer: asyncio.TimerHandle | None = None
 
     def have_begun_this(self) -> bool:
-        """Return whether the current task is one of these."""
+        """Return whether the current task processes a record of this executor."""
         return asyncio.current_task() in self._tasks
 
     async def cancel(self) -> None:
-        """Cancel what is at work, and wait until nothing is."""
+        """Cancel the tasks, and wait until they have ended."""
         with self._lock:
             self._closing = True
         tasks = set(self._tasks)
@@ -70,7 +71,7 @@ class TaskExecutor(Executor):
     def _start_workers(self) -> None:
         """Start nothing: a task begins with its record."""
 
-    def _wake_workers(self, *, everyone: bool = False) -> None:  # noqa: ARG002 - the loop is all of them
+    def _wake_workers(self, *, everyone: bool = False) -> None:  # noqa: ARG002 - the loop starts all tasks
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon_threadsafe(self._start_tasks)
@@ -90,7 +91,7 @@ class TaskExecutor(Executor):
     # On the event loop
 
     def _start_tasks(self) -> None:
-        """Start what may begin, and come back when the next job that was postponed is due."""
+        """Start the jobs that may begin, and set a timer for the next postponed job."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -109,11 +110,11 @@ class TaskExecutor(Executor):
                 task.add_done_callback(partial(self._end_task, job))
 
     def _end_task(self, job: Job, task: asyncio.Task[Callable[[], object]]) -> None:
-        """End the job of a task, also of one that was cancelled before it began."""
+        """End the job of a task, also if the task was cancelled before it began."""
         self._tasks.discard(task)
         if task.cancelled():
             error: BaseException | None = RuntimeError(
-                "a handler was cancelled, or awaited what was cancelled, so its record is not processed"
+                "a handler was cancelled, or awaited a cancelled task, so its record is not processed"
             )
         else:
             error = task.exception()
@@ -124,7 +125,7 @@ class TaskExecutor(Executor):
         self._start_tasks()
 
     async def _process_in_task(self, job: Job) -> Callable[[], object]:
-        """Process a job, as ``_process`` does; what may wait for a dead letter runs on a thread."""
+        """Process a job, as ``_process`` does; a call that may wait for a dead letter runs on a thread."""
         if not self._is_for_the_handler(job):
             return await self._answered(self._answer_unprocessed, job)
         failures: list[Any] = []
@@ -137,7 +138,7 @@ class TaskExecutor(Executor):
         if failures:
             return await self._answered(self._answer_failed, job, *failures)
         if not is_awaited:
-            raise TypeError("expected a coroutine function as handler; what it returned cannot be awaited")
+            raise TypeError("expected a coroutine function as handler; its result cannot be awaited")
         return partial(self._end, job, "processed")
 
     async def _answered(

@@ -1,6 +1,6 @@
-"""What the asyncio clients share: jobs on a thread, one at a time, and their results on the event loop.
+"""The common part of the asyncio clients: jobs on a thread, one at a time, with results on the event loop.
 
-No thread starts before the first use, and none is started for a call: a worker borrows one thread of an
+No thread starts before the first use, and a call starts no thread of its own: a worker uses one thread of an
 executor while it has jobs.
 """
 
@@ -27,22 +27,22 @@ in_callback: Final = contextvars.ContextVar("headerware_in_callback", default=Fa
 
 
 class LoopResults:
-    """Calls that threads leave for the event loop, which is woken once for many of them."""
+    """Queue calls from threads for the event loop, and wake the loop once for many calls."""
 
     def __init__(self, owner: str) -> None:
         self._owner: Final = owner
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._woken = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        """The loop on which the client was first awaited; None before."""
+        """The loop on which the client was first awaited; None until then."""
         self.loop_thread: int = 0
         """The thread of that loop."""
 
     def bind(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop, which is that of the client from its first use on.
+        """Return the running loop; from the first use on, it is the client's loop.
 
         Raises:
-            RuntimeError: no loop is running, or the client belongs to another one.
+            RuntimeError: no loop is running, or the client belongs to another loop.
         """
         running = asyncio.get_running_loop()
         if running is not self.loop:
@@ -57,19 +57,19 @@ class LoopResults:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a loop that can still be told anything."""
+        """Whether there is a loop, and it is not closed."""
         return self.loop is not None and not self.loop.is_closed()
 
     def __len__(self) -> int:
-        """Count what the loop has not taken yet."""
+        """Count the calls that the loop has not made yet."""
         return len(self._calls)
 
     def add(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Leave a call for the loop, to be made after the next :meth:`wake`."""
+        """Queue a call, which the loop makes after the next :meth:`wake`."""
         self._calls.append((call, arguments))
 
     def wake(self) -> None:
-        """Wake the loop if anything is left for it."""
+        """Wake the loop if calls are queued."""
         if not self._calls or self._woken:
             return
         self._woken = True
@@ -80,7 +80,7 @@ class LoopResults:
             self._calls.clear()
 
     async def taken(self) -> None:
-        """Wait until the loop has made all calls that are left for it now."""
+        """Wait until the loop has made all queued calls."""
         while self._calls:
             self.wake()
             await asyncio.sleep(0)
@@ -97,7 +97,7 @@ class LoopResults:
             self.wake()
 
     def run_callback(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Run an application's callback on the loop, which this is; a coroutine becomes a task."""
+        """Run an application's callback; call this on the loop. A coroutine becomes a task."""
         assert self.loop is not None  # noqa: S101 - it runs this
         try:
             answer = callback(*arguments)
@@ -105,7 +105,7 @@ class LoopResults:
                 task = asyncio.ensure_future(answer)
                 _running.add(task)
                 task.add_done_callback(partial(self._report_callback, callback))
-        except Exception as error:  # noqa: BLE001 - the loop reports it, as it does for callbacks of its own
+        except Exception as error:  # noqa: BLE001 - the loop reports it, as it reports errors of its own callbacks
             self._report_error(callback, error)
 
     def _report_callback(self, callback: Callable[..., Any], task: asyncio.Future[Any]) -> None:
@@ -122,7 +122,7 @@ class LoopResults:
         )
 
     def on_loop(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        """Return a callback for threads that runs the application's on the loop, and does not wait for it."""
+        """Return a function for threads that runs a callback on the loop, and does not wait for it."""
 
         def call(*arguments: Any) -> None:
             self.add(self.run_callback, callback, *arguments)
@@ -132,7 +132,7 @@ class LoopResults:
 
 
 _running: Final[set[asyncio.Future[Any]]] = set()
-"""Callbacks under way: the event loop itself holds its tasks weakly."""
+"""Callbacks under way, kept here because the event loop holds its tasks weakly."""
 
 
 class Job:
@@ -140,9 +140,9 @@ class Job:
 
     Args:
         call: what to run.
-        future: what the task waits for; None if nobody does.
+        future: the future that the task waits for; None if no task waits.
         undo: called with the result and the error of a call whose task was cancelled.
-        fetches: whether no callback may run it, because it would fetch within a fetch.
+        fetches: whether it fetches, so that it cannot run in a callback of another fetch.
     """
 
     __slots__ = ("_call", "_context", "cancelled", "ended", "error", "fetches", "found", "future", "undo")
@@ -183,7 +183,7 @@ class Worker:
 
     Args:
         executor: called for the executor at the first job.
-        results: where results go.
+        results: gets the results.
     """
 
     def __init__(self, executor: Callable[[], Executor], results: LoopResults) -> None:
@@ -203,7 +203,7 @@ class Worker:
         return len(self._jobs)
 
     def submit(self, job: Job, *, first: bool = False) -> None:
-        """Append a job, or put it in front of those that wait."""
+        """Append a job, or put it in front of the waiting jobs."""
         with self._changed:
             (self._jobs.appendleft if first else self._jobs.append)(job)
             self._changed.notify_all()
@@ -228,8 +228,8 @@ class Worker:
     ) -> Any:
         """Run a call in its turn, and return what it returns.
 
-        If the task is cancelled, a call that has not begun is never made, and ``forget`` is called. One that
-        has begun goes on; ``undo`` is called with what it returned and raised, before any later job.
+        If the task is cancelled, a call that has not begun is never made, and ``forget`` is called. A call
+        that has begun goes on; then ``undo`` gets its result and error, before any later job runs.
         """
         job = Job(call, self._results.bind().create_future(), undo=undo, fetches=fetches)
         self.submit(job)
@@ -271,7 +271,7 @@ class Worker:
             self._results.wake()
 
     def serve(self) -> None:
-        """Do the jobs that may be done within another one, on the thread that does that one."""
+        """Do the jobs that may run within another job, on that job's thread."""
         while (job := self._next_nested()) is not None:
             self._do(job)
 
@@ -287,7 +287,7 @@ class Worker:
         """Run an application's callback on the loop, and do the jobs that it submits until it has returned.
 
         Raises:
-            Exception: whatever the callback raises.
+            Exception: the callback raised it.
         """
         loop = self._results.loop
         if loop is None or loop.is_closed():

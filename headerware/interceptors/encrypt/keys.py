@@ -83,7 +83,7 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
         Origins(self.accept_origins)
 
     def shown(self, option: str, written: Any) -> Any:
-        """Return an option as it may be printed, with the secrets of the key service hidden."""
+        """Return an option as it may be printed, without the secrets of the key service."""
         if option != "key_service" or not isinstance(written, Mapping):
             return written
         return {name: "[hidden]" if _is_secret(name, value) else value for name, value in written.items()}

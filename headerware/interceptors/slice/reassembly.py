@@ -33,13 +33,7 @@ from msgspec import structs
 
 from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.record import ORIGINAL, Record
-from headerware.core.services import (
-    Closes,
-    Counts,
-    Polls,
-    Reassembles,
-    Revokes,
-)
+from headerware.core.services import Closes, Counts, Reassembles
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
 if TYPE_CHECKING:
@@ -84,7 +78,7 @@ class _End(Enum):
     ORPHANED = 4
 
 
-class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
+class Reassembler(Reassembles, Counts, Closes):
     """Collect slices until their messages are complete."""
 
     def __init__(

@@ -233,7 +233,7 @@ class TestPolling:
         assert outcome.value == b"fz"
 
 
-REASSEMBLES: dict[str, Any] = {
+OFFSETS: dict[str, Any] = {
     "is_due": lambda: False,
     "reached": lambda *_: None,
     "seek": lambda *_: None,
@@ -241,16 +241,22 @@ REASSEMBLES: dict[str, Any] = {
     "safe_offsets": dict,
     "waiting_offsets": dict,
 }
+REASSEMBLES: dict[str, Any] = {**OFFSETS, "poll": lambda _: None, "revoke": lambda _: None}
 
 
 class TestOffsets:
     def chain(self, *services: dict[str, Any]) -> Any:
-        complete = [{**REASSEMBLES, **each} if REASSEMBLES.keys() & each else each for each in services]
+        complete = [{**REASSEMBLES, **each} if OFFSETS.keys() & each else each for each in services]
         return Chain([opening(Hooks(on_consume=same, **service)) for service in complete]).open()
 
     def test_an_interceptor_that_reassembles_has_all_methods_of_it(self) -> None:
         with pytest.raises(PluginError, match="has the method 'seek'; expected 'is_due', 'reached', 'safe"):
             Chain([opening(Hooks(on_consume=same, seek=lambda *_: 0))]).open()
+
+    @pytest.mark.parametrize("method", ["poll", "revoke"])
+    def test_an_interceptor_that_reassembles_gives_messages_up_and_forgets_them(self, method: str) -> None:
+        with pytest.raises(PluginError, match=f"expected '{method}', too"):
+            Chain([opening(Hooks(on_consume=same, **REASSEMBLES | {method: None}))]).open()
 
     def test_seek_begins_at_the_earliest_that_any_asks_for(self) -> None:
         session = self.chain({"seek": lambda *_: 40}, {"seek": lambda *_: None}, {"seek": lambda *_: 38}, {})
