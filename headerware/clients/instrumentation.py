@@ -267,8 +267,10 @@ def _replace_names(pairs: tuple[tuple[type, type], ...]) -> None:
         each for each in gc.get_referents(*objects) if type(each) is dict and not gc.is_tracked(each)
     ]
     referrers = gc.get_referrers(*(old for old, _ in pairs))
-    owners = _owners(referrers)
+    owners = _owners(referrers, objects)
     for container in modules + untracked + referrers:
+        if container is objects:
+            continue  # our own list of them all
         if isinstance(container, dict) and _keeps_its_names(container.get("__name__")):
             continue
         if id(container) in owners:
@@ -288,11 +290,13 @@ def _keeps_its_names(module: object) -> bool:
     return module == cimpl.__name__ or _is_our_module(module)
 
 
-def _owners(containers: list[Any]) -> dict[int, type]:
+def _owners(containers: list[Any], objects: list[Any]) -> dict[int, type]:
     """Return the classes whose attributes are in these dicts, by the ids of the dicts."""
-    dicts = [each for each in containers if isinstance(each, dict)]
-    classes = [owner for owner in gc.get_referrers(*dicts) if isinstance(owner, type)] if dicts else []
-    return {id(names): owner for owner in classes for names in gc.get_referents(vars(owner))}
+    dicts = {id(each) for each in containers if isinstance(each, dict)}
+    classes = [each for each in objects if isinstance(each, type)]
+    # A class shows its attributes by a proxy, and the dict behind the proxy is what the containers have.
+    names_of = ((owner, names) for owner in classes for names in gc.get_referents(vars(owner)))
+    return {id(names): owner for owner, names in names_of if id(names) in dicts}
 
 
 def _replace_defaults(function: FunctionType, new_for: _NewFor) -> None:
@@ -311,6 +315,9 @@ def _replace_attributes(owner: type, new_for: _NewFor) -> None:
 
 
 def _replace_items(container: dict[Any, Any] | list[Any], new_for: _NewFor) -> None:
+    values = container.values() if isinstance(container, dict) else container
+    if new_for.keys().isdisjoint(map(id, values)):
+        return  # as nearly all are
     items = list(container.items() if isinstance(container, dict) else enumerate(container))
     for key, value in items:
         if id(value) in new_for:
