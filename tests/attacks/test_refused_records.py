@@ -74,12 +74,6 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def living_errors() -> list[BaseException]:
-    """Return our errors that something still refers to, with what hangs on them."""
-    gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, HeaderwareError)]
-
-
 def flood(session: Session, make: Callable[[int], Record]) -> None:
     """Read records that are refused or held back, one by one, and look at what is left of them."""
 
@@ -93,14 +87,16 @@ def flood(session: Session, make: Callable[[int], Record]) -> None:
 
 def flood_of(read: Callable[[Record], object], make: Callable[[int], Record]) -> None:
     refuse(read, make(0))
-    known = {id(each) for each in living_errors()}
+    gc.collect()
+    gc.freeze()  # the search below is for objects that come from now on
     before = resident_bytes()
     for number in range(1, RECORDS):
         refuse(read, make(number))
     grown = resident_bytes() - before
     assert grown < MOST_BYTES
-    left = [each for each in living_errors() if id(each) not in known]
-    assert [type(each) for each in left] == []
+    gc.collect()
+    left = [type(each) for each in gc.get_objects() if isinstance(each, HeaderwareError)]
+    assert left == []
 
 
 def refuse(read: Callable[[Record], object], record: Record) -> None:
