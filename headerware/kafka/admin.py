@@ -147,7 +147,10 @@ class Admin:
         return {number: each.offset for number, each in found.items()}
 
     def latest_timestamps(self, topic: str, partitions: int) -> dict[int, int]:
-        """Return the latest timestamp of each partition of a topic, in milliseconds; -1 without records."""
+        """Return the latest timestamp of each partition of a topic, in milliseconds; -1 without records.
+
+        The markers of transactions count, too.
+        """
         found = self._offsets(topic, partitions, "max_timestamp")
         return {number: each.timestamp for number, each in found.items()}
 

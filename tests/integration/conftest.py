@@ -55,6 +55,7 @@ class Cluster:
         self.broker = broker
         self._gated = gated
         self._made: list[Any] = []
+        self.is_stopped = False
 
     @property
     def servers(self) -> str:
@@ -64,11 +65,13 @@ class Cluster:
         """Stop the broker, behind its gate."""
         assert self._gated is not None
         self._gated.stop()
+        self.is_stopped = True
 
     def start(self) -> None:
         """Start the broker again, and let clients in once it is ready."""
         assert self._gated is not None
         self._gated.start()
+        self.is_stopped = False
 
     def topic(self, prefix: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create a topic that no other test has."""
@@ -344,6 +347,8 @@ def second_cluster(second_broker: GatedBroker) -> Iterator[Cluster]:
     cluster = Cluster(second_broker.broker, second_broker)
     yield cluster
     cluster.close()
+    if cluster.is_stopped:  # by a test that failed; the next one needs it
+        cluster.start()
 
 
 @pytest.fixture

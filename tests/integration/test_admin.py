@@ -75,8 +75,8 @@ class TestOffsets:
         assert producer.flush(DEADLINE_S) == 0
         assert admin.ends(name, 2) == {0: 3, 1: 0}
         assert admin.ends(name, 2, isolation="read_committed") == {0: 0, 1: 0}
+        assert admin.latest_timestamps(name, 2) == {0: 1_002, 1: -1}  # later the transaction's marker has one
         producer.commit_transaction(DEADLINE_S)
-        assert admin.latest_timestamps(name, 2) == {0: 1_002, 1: -1}
         admin.delete_records(name, 0, 2)
         assert admin.beginnings(name, 2) == {0: 2, 1: 0}
 

@@ -546,7 +546,7 @@ class TestTopicsThatDoNotFit:
         topics.target = "missing"
         with topics.open() as work:
             result = work.preview()
-            assert "there is none" in " ".join(result.problems)
+            assert "does not exist" in " ".join(result.problems)
             assert (result.written, result.executed) == (1, False), "what it would do is told all the same"
 
     def test_are_named_where_the_cluster_refuses_to_tell_of_them(self, topics: Topics) -> None:

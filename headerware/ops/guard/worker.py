@@ -178,7 +178,7 @@ class Guard(FollowsFile):
         if (file := followed_file(conf, chain)) is not None:
             settle_young(file[0])
         first, rest = self._hw_chain_for(dict(conf), chain)
-        self._hw_chain = self._hw_whole_chain(first)
+        self._hw_chain = self._hw_complete_chain(first)
         self._hw_chained = True
         self._conf: Final = {"log_level": 0, **rest}
         self._side_records: Final = DeadLetters({**self._conf, "group.id": group_id})
@@ -221,7 +221,7 @@ class Guard(FollowsFile):
 
     # The chain
 
-    def _hw_whole_chain(self, chain: Chain) -> Chain:
+    def _hw_complete_chain(self, chain: Chain) -> Chain:
         """Return a chain whose steps leave refused records to the guard."""
         if not any(states(step, "verifies") for step in chain):
             raise ConfigError(
