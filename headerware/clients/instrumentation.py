@@ -293,7 +293,8 @@ def _keeps_its_names(module: object) -> bool:
 def _owners(containers: list[Any], objects: list[Any]) -> dict[int, type]:
     """Return the classes whose attributes are in these dicts, by the ids of the dicts."""
     dicts = {id(each) for each in containers if isinstance(each, dict)}
-    classes = [each for each in objects if isinstance(each, type)]
+    # By their types, because isinstance asks an object for __class__, which a lazy object answers.
+    classes = [each for each in objects if issubclass(type(each), type)]
     # A class shows its attributes by a proxy, and the dict behind the proxy is what the containers have.
     names_of = ((owner, names) for owner in classes for names in gc.get_referents(vars(owner)))
     return {id(names): owner for owner, names in names_of if id(names) in dicts}

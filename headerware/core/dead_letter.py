@@ -30,7 +30,7 @@ import msgspec
 
 from headerware.core.errors import DeadLetterError, SerdeError, TransformError, position
 from headerware.core.headers import EMPTY, Headers, Pair
-from headerware.core.interrupts import calls_through, pass_on_interrupt
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
@@ -603,16 +603,28 @@ def _stacktrace(error: InterceptorError, lengths: _Lengths) -> str | None:
 
 
 _MAX_STACKTRACES: Final = 1_000
+_MAX_CALLS: Final = 100
 _stacktraces: Final[dict[tuple[int, ...], tuple[str, list[CodeType]]]] = {}
-"""The text of each stack trace, by its calls: refused records have few, and to format one takes 0.2 ms."""
+"""The text of each stack trace, by its calls: refused records have few, and to format one takes 0.2 ms.
+
+A call is the id of its code, which is kept alive with the text, and the instruction.
+"""
 
 
 def _formatted(raised_through: TracebackType | None) -> str:
-    calls, codes = calls_through(raised_through)
-    known = _stacktraces.get(calls)
+    codes: list[CodeType] = []
+    calls: list[int] = []
+    step = raised_through
+    while step is not None:
+        code = step.tb_frame.f_code
+        codes.append(code)
+        calls += id(code), step.tb_lasti
+        step = step.tb_next
+    known = _stacktraces.get(tuple(calls))
     if known is None:
         known = "".join(traceback.extract_tb(raised_through).format()), codes
         if len(_stacktraces) >= _MAX_STACKTRACES:
             _stacktraces.clear()
-        _stacktraces[calls] = known
+        if len(codes) <= _MAX_CALLS:  # a deep recursion can have as many traces as there are values
+            _stacktraces[tuple(calls)] = known
     return known[0]

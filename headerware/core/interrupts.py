@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from inspect import CO_VARARGS
-from types import CodeType, FrameType, TracebackType
+from types import FrameType
 from typing import Final
 
 _CAUSES_LIMIT: Final = 10
@@ -35,49 +35,16 @@ def pass_on_interrupt(error: Exception) -> None:
         found = found.__cause__
 
 
-_MAX_FAMILIAR: Final = 1_000
-_familiar: Final[dict[tuple[int, ...], list[CodeType]]] = {}
-"""The calls through which an exception of no handler came, by the ids of their code, which is kept alive.
-
-A flood of refused records comes through few of them, and a look at the variables of a call makes a dict.
-"""
-
-
-def calls_through(step: TracebackType | None) -> tuple[tuple[int, ...], list[CodeType]]:
-    """Return the calls that an exception came through, and their code.
-
-    The calls are a key as long as the code is kept alive: it has the id of each code, and its instruction.
-    """
-    codes: list[CodeType] = []
-    calls: list[int] = []
-    while step is not None:
-        code = step.tb_frame.f_code
-        codes.append(code)
-        calls += id(code), step.tb_lasti
-        step = step.tb_next
-    return tuple(calls), codes
-
-
 def _was_raised_by_handler(error: BaseException) -> bool:
-    key, codes = calls_through(error.__traceback__)
-    if key in _familiar:
-        return False
-    if _has_come_through_a_handler(error.__traceback__):
-        return True
-    if len(_familiar) >= _MAX_FAMILIAR:
-        _familiar.clear()
-    _familiar[key] = codes
-    return False
-
-
-def _has_come_through_a_handler(step: TracebackType | None) -> bool:
     interrupted: FrameType | None = None
+    step = error.__traceback__
     while step is not None:
+        frame = step.tb_frame
         if interrupted is not None and any(
-            argument is interrupted or _is_of_an_import(argument) for argument in _arguments(step.tb_frame)
+            argument is interrupted or _is_of_an_import(argument) for argument in _arguments(frame)
         ):
             return True
-        interrupted, step = step.tb_frame, step.tb_next
+        interrupted, step = frame, step.tb_next
     return False
 
 
@@ -102,5 +69,5 @@ def _arguments(frame: FrameType) -> tuple[object, ...]:
         return ()
     found = frame.f_locals  # each time it is asked for, the interpreter fills a dict with all variables
     given = [found.get(name) for name in code.co_varnames[:count]]
-    more = found.get(code.co_varnames[count + code.co_kwonlyargcount], ()) if takes_more else ()
-    return (*given, *(more or ()))
+    more = found.get(code.co_varnames[count + code.co_kwonlyargcount]) if takes_more else None
+    return (*given, *more) if isinstance(more, tuple) else (*given,)  # a call may give the name another value

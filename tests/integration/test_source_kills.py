@@ -280,7 +280,9 @@ def test_an_idle_source_waits_through_an_outage(
     end = source.end_of_offsets()
     until(lambda: source.end_of_offsets() >= end + 10)
     second_cluster.stop()
-    told = "waits for the brokers: " if delivery == "at_least_once" else "will be tried again: "  # without an end
+    told = (
+        "waits for the brokers: " if delivery == "at_least_once" else "will be tried again: "
+    )  # without an end
     until(lambda: told in caplog.text)
     second_cluster.start()
     source.write(1)

@@ -396,6 +396,11 @@ class Compaction(Policy):
         """Send a record that its topic refuses to the side topic, or do not copy it."""
         index, error = next(iter(refusals.items()))
         refused = outcome.records[index]
+        if kind_of(error) is Kind.UNKNOWN_PARTITION:
+            raise HeaderwareError(
+                f"{refused.topic} has no partition {refused.partition}, but {self._source} has; "
+                "add partitions, and start again"
+            )
         topic = None if refused.topic == self._side_topic else self._side_topic
         text = (
             f"{refusal(self._source, refused, error)}; "

@@ -37,6 +37,7 @@ from headerware.core.errors import (
     position,
 )
 from headerware.core.hooks import DROP, FanOut
+from headerware.core.printable import counted
 from headerware.core.record import VERIFIED, Operation, Record, bytes_of
 from headerware.core.runner import flat
 from headerware.core.step import LoggedReasons, wrapped
@@ -541,6 +542,8 @@ class Judge:
                 # Judge it again later: its key may be revoked by then, or its rule removed.
                 partition.backlog.appendleft(original)
                 partition.ready = None
+                if _at(original) in self.done.pending(partition.key):
+                    self.done.read_again(partition.key, [_at(original)])
             self._hold_for(error)
         except HeaderwareError as error:
             return self._decided(self.refuse(unit, ready.admitted, _at_guard(error, original)))
@@ -679,10 +682,16 @@ class Judge:
 
     def _require_topics_of(self, sent: Iterable[Record] | None) -> None:
         for each in sent or ():
-            if not self.count_partitions(each.topic, 1):
+            wanted = (each.partition or 0) + 1
+            if (count := self.count_partitions(each.topic, wanted)) < wanted:
                 raise HeldBackError(
-                    f"the topic {each.topic}, to which the second chain sends the record, does not exist; "
-                    "create it"
+                    f"the topic {each.topic}, to which the second chain sends the record, "
+                    + (
+                        f"has {counted(count, 'partition')}, but the record is for partition "
+                        f"{each.partition}; add partitions"
+                        if count
+                        else "does not exist; create it"
+                    )
                 )
 
     def _count(self, ready: _Ready) -> None:

@@ -206,7 +206,7 @@ class Guard(FollowsFile):
         self._ask_for_ends_at = 0.0
         self._lag: dict[str, int] = {}
         self._counts: Final[Counter[_Judged]] = Counter()
-        self._sent_bytes = self._deleted = self._transactions = 0
+        self._sent_bytes = self._transactions = 0
         self._has_worked = self._looks_back_again = False
         meter = get_meter("headerware.ops.guard")
         self._counter: Final = meter.create_counter(
@@ -446,7 +446,7 @@ class Guard(FollowsFile):
             held_back={} if judge is None else dict(judge.held_back),
             at_ms=time.time_ns() // 1_000_000,
             lag=dict(self._lag),
-            deleted=self._deleted,
+            deleted=0 if judge is None else judge.done.deleted,
             transactions=self._transactions,
             chain={} if session is None else session.stats(),
         )
@@ -594,7 +594,7 @@ class Guard(FollowsFile):
             return []
         committed = consumer.committed(asked, timeout=self._timeout_s)
         earlier = self._seconds_before(consumer, asked)
-        begins, deleted = [], self._judge.done.deleted
+        begins = []
         for found in committed:
             if found.error is not None:
                 raise KafkaException(found.error)
@@ -607,7 +607,6 @@ class Guard(FollowsFile):
             known = found.offset, found.metadata or ""
             start = self._judge.begin(key, low, high, known, earliest=earlier.get(key))
             begins.append(TopicPartition(*key, start))
-        self._deleted += self._judge.done.deleted - deleted
         return begins
 
     def _seconds_before(
@@ -678,7 +677,7 @@ class Guard(FollowsFile):
         def decide_again(outcome: Outcome, errors: Mapping[int, KafkaError]) -> Outcome:
             index, error = next(iter(errors.items()))
             if kind_of(error) is Kind.UNKNOWN_PARTITION:
-                raise KafkaException(error)  # hold the partition until the egress topic has the other one
+                raise KafkaException(error)  # the topic had the partition when the judge looked
             text = f"the topic {outcome.records[index].topic} refuses the record: {error.str()}"
             refusal = InterceptorError(text).at("egress", outcome.unit.records[0])
             admitted: Admitted = outcome.about

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import inspect
 import pickle
+import weakref
 from abc import ABC
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -156,6 +157,23 @@ class TestNames:
 
     def test_of_modules_of_ours_are_the_classes_of_c(self) -> None:
         assert cimpl.Producer in headerware.Producer.__bases__
+
+    def test_are_found_beside_objects_that_cannot_be_asked(self, application: Application) -> None:
+        """A dead proxy, and a lazy object whose ``__class__`` asks a database."""
+
+        class Lazy:
+            @property  # type: ignore[misc]  # not to be written
+            def __class__(self) -> type:
+                raise LookupError("no database")
+
+        class Target:
+            pass
+
+        kept = [weakref.proxy(Target()), Lazy()]
+        headerware.uninstrument()
+        headerware.instrument()
+        assert set(application.producers()) == {confluent_kafka.Producer}
+        assert len(kept) == 2
 
     def test_can_be_mocked(self) -> None:
         with patch("confluent_kafka.Producer") as mock:

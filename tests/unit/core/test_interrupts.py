@@ -168,3 +168,34 @@ class TestWhatAHookRaises:
             thread.start()
             thread.join()
         assert isinstance(outcomes[0], InterceptorError)
+
+    def test_is_the_hooks_if_it_gives_its_arguments_another_value(self) -> None:
+        class Fails:
+            def on_send(self, *records: Any) -> Record:
+                records = len(records)  # type: ignore[assignment]
+                raise KeyError(records)
+
+        with Chain([Fails()]).open(Context()) as session:
+            assert isinstance(session.send_outcome(Record("orders", b"1")), InterceptorError)
+
+    def test_is_the_handlers_though_the_same_function_failed_as_a_hook_before(self) -> None:
+        def fails(number: Any, frame: Any) -> None:
+            raise TimeoutError(number)
+
+        class Calls:
+            signals = False
+
+            def on_send(self, record: Record) -> Record:
+                given: Any = (signal.raise_signal, (signal.SIGUSR1,)) if self.signals else (fails, (1, None))
+                given[0](*given[1])
+                return record
+
+        hook, before = Calls(), signal.signal(signal.SIGUSR1, fails)
+        try:
+            with Chain([hook]).open(Context()) as session:
+                assert isinstance(session.send_outcome(Record("orders", b"1")), InterceptorError)
+                hook.signals = True
+                with pytest.raises(TimeoutError):
+                    session.send_outcome(Record("orders", b"1"))
+        finally:
+            signal.signal(signal.SIGUSR1, before)

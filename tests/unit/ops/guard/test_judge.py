@@ -40,6 +40,17 @@ class Upper(Interceptor, frozen=True, kw_only=True):
         return record.replace(topic=topic, value=record.value.upper(), headers=headers)
 
 
+class Chooses(Interceptor, frozen=True, kw_only=True):
+    """Send records into another topic, and there into a partition that it may not have."""
+
+    type: ClassVar[str] = "chooses"
+    stage: ClassVar[Stage] = Stage.OBJECTS
+
+    def on_send(self, record: Record) -> Record:
+        """Choose it."""
+        return record.replace(topic="elsewhere", partition=7)
+
+
 class Hears(Interceptor, frozen=True, kw_only=True):
     """Tell what becomes of each record that goes through it."""
 
@@ -74,6 +85,12 @@ class TestASecondChain:
         assert verdicts(decisions) == ["refused upper: InterceptorError", "dropped", "admitted"]
         (sent,) = decisions[-1].records
         assert (sent.topic, sent.partition, sent.key) == ("elsewhere", None, b"k")
+
+    def test_waits_for_a_partition_that_a_step_has_chosen(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, second=Chain([Chooses()]))
+        assert gate.take(ingress.sent(b"v")) == []
+        (held,) = gate.judge.held().values()
+        assert "has 1 partition, but the record is for partition 7; add partitions" in str(held)
 
     def test_gets_messages_whole_and_may_split_them(self, ingress: Ingress) -> None:
         second = Chain(
