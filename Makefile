@@ -19,8 +19,8 @@ REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 WORKERS ?= 4
 # Each of these starts a Kafka and a Spark of its own; Spark works all the time.
 CLUSTERS ?= 2
-# `make test` runs three stages at once, because tests wait for most of their time; each has fewer workers.
-AT_ONCE := --jobs=3 WORKERS=$$((($(WORKERS) * 3 + 3) / 4))
+# `make test` runs three stages at once, because tests wait for half of their time; each has half of the workers.
+AT_ONCE := --jobs=3 WORKERS=$$((($(WORKERS) + 1) / 2))
 # How long `make fuzz` tries.
 MINUTES ?= 10
 # The tests of one file run in one process, so that their shared fixtures are made once.

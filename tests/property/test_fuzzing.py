@@ -395,8 +395,9 @@ class _Run:
         most = target.free_bytes + target.bytes_per_byte * sum(len(part or b"") for part in parts)
         self.inputs += 1
         accepted, error, took_s, grown = self._tried(parts)
-        if grown > most:  # unless it was the first that took a part of ours, which was imported for it
-            accepted, error, _, grown = self._tried(parts)
+        if grown > most or took_s > _CPU_S:
+            # It may have been the first to import a part of ours, or have met a garbage collection.
+            accepted, error, took_s, grown = self._tried(parts)
         self.cpu_s += took_s
         assert took_s <= _CPU_S, f"{took_s:.1f} s of CPU time for {_shown(parts)}"
         assert grown <= most, f"{grown} bytes were allocated, and not {most}, for {_shown(parts)}"
