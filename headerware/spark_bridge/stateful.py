@@ -39,6 +39,7 @@ from headerware.spark_bridge.executors.open_chain import open_chain
 from headerware.spark_bridge.executors.reassembly import ReassembleTask, ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import shipped, spare_next_task
 from headerware.spark_bridge.frames.arrow_types import arrow_schema
+from headerware.spark_bridge.frames.column_limits import MAX_RECORDS_OPTION
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, position_rows
 from headerware.spark_bridge.frames.records import column
 from headerware.spark_bridge.frames.schema import ARRIVED, RAW, STATUS, Status, with_status
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
 _STAGES: Final = "headerware.spark_bridge.stateful:"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # The operator's batches are bounded by records alone: this many bytes of finished rows at most.
 _BATCH_BYTES: Final = 256 << 20
 _STREAM_BYTES: Final = (16 << 10, 1 << 20)
@@ -196,7 +196,7 @@ def _require_state(frame: DataFrame, plan: DecodePlan) -> None:
 def _stream_bytes(spark: SparkSession) -> int:
     """Return the size of a stream of finished rows that keeps the operator's batches in bounds."""
     least, most = _STREAM_BYTES
-    records = int(spark.conf.get(_MAX_RECORDS) or 0)
+    records = int(spark.conf.get(MAX_RECORDS_OPTION) or 0)
     return min(max(_BATCH_BYTES // records, least), most) if records > 0 else least
 
 

@@ -1,4 +1,4 @@
-"""A source of the pages of an HTTP interface that returns JSON."""
+"""A source that reads a paginated JSON API over HTTP."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ try:
 except ImportError as _missing:
     raise MissingPartError(f"http needs httpx: {install_command('sources')}") from _missing
 
-_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_RETRYABLE_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAX_RETRY_AFTER_S: Final = 86_400.0
+"""The longest wait that a server can ask for; a longer one could overflow the wait."""
 _ENCODINGS: Final = frozenset({"", "identity", "gzip"})
 """The encodings that httpx decompresses within limits; zstd or nested gzip could become gigabytes."""
-_asking: Final = ContextVar("_asking", default=False)
-getLogger("httpx").addFilter(lambda _: not _asking.get())  # httpx logs complete addresses, with their secrets
+_is_requesting: Final = ContextVar("_is_requesting", default=False)
+# httpx logs complete addresses, with their secrets.
+getLogger("httpx").addFilter(lambda _: not _is_requesting.get())
 
 
 class HttpPages(Source[int], frozen=True, kw_only=True):
@@ -42,7 +45,7 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
         url: the address of the pages.
         page: the name of the parameter for the page number.
         first: the number of the first page, or its offset.
-        step: the difference between the numbers of two pages: 1, or the number of records if it is an offset.
+        step: what is added to the number for the next page: 1 for page numbers, the page size for offsets.
         parameters: other parameters, such as ``{"per_page": "100"}``.
         headers: headers of the request; keep a token in the environment: ``Bearer ${env:TOKEN}``.
         records: the names that lead to the list of records, such as ``data.items``; empty if the page is the
@@ -56,7 +59,7 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
 
     type: ClassVar[str] = "http"
     keys: ClassVar[IntegerKeys] = IntegerKeys()
-    # A listing begins at the last page, which may have become longer; earlier pages do not change.
+    # Only the last page can change, so its key is the only one to remember: the next listing begins there.
     fixed: ClassVar[dict[str, Any]] = {"ring_buffer": 1, "rescan_interval_s": 0.0}
 
     url: str
@@ -87,7 +90,7 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
             if getattr(self, option) <= 0:
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)
 
-    def open(self, context: SourceContext) -> OpenSource[int]:  # noqa: ARG002 - each task lists all
+    def open(self, context: SourceContext) -> OpenSource[int]:  # noqa: ARG002 - every task lists all pages
         """Return a client, without sending a request yet."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", **self.headers}
         # Without TLS, a proxy from the environment would see the headers, such as a token.
@@ -97,7 +100,7 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
 
 
 class _Pages:
-    """An open client."""
+    """List pages with an open client."""
 
     def __init__(self, options: HttpPages, client: httpx.Client) -> None:
         self._options: Final = options
@@ -106,16 +109,16 @@ class _Pages:
     def items(self, start: int | None) -> Iterator[NativeItem]:
         options = self._options
         number = options.first if start is None else start
-        before = None
+        previous_version = None
         while lines := self._lines(number):
             page = Page(number, lines)
-            if page.context.version == before:
+            if page.context.version == previous_version:
                 raise SourceError(
                     f"page {number} is equal to the page before it; check that the server knows the "
                     f"parameter {options.page!r}"
                 )
             yield page
-            before = page.context.version
+            previous_version = page.context.version
             number += options.step
 
     def close(self) -> None:
@@ -123,34 +126,39 @@ class _Pages:
 
     def _lines(self, number: int) -> list[bytes]:
         """Return the records of a page as lines of JSON; no lines if the page does not exist."""
-        found = self._body(number)
-        if found is None:
+        body = self._body(number)
+        if body is None:
             return []
+        node: bytes | msgspec.Raw = body
         try:
             for name in filter(None, self._options.records.split(".")):
-                found = msgspec.json.decode(found, type=dict[str, msgspec.Raw])[name]
-            records = msgspec.json.decode(found, type=list[msgspec.Raw])
+                node = msgspec.json.decode(node, type=dict[str, msgspec.Raw])[name]
+            records = msgspec.json.decode(node, type=list[msgspec.Raw])
             return [msgspec.json.format(bytes(record), indent=-1) for record in records]
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError) as error:
             where = self._options.records or "the page"
             raise SourceError(
-                f"expected a list of records at {where} of page {number} ({type(error).__name__})"
+                f"expected a list of records at {where} of page {number} ({type(error).__name__}); "
+                "set 'records' to the names that lead to the list"
             ) from None
 
-    def _body(self, number: int) -> Any:
+    def _body(self, number: int) -> bytes | None:
         options = self._options
         parameters = {**options.parameters, options.page: str(number)}
         body = bytearray()
-        asking = _asking.set(True)
+        context_token = _is_requesting.set(True)
         try:
             address = httpx.URL(options.url).copy_merge_params(parameters)
             with self._client.stream("GET", address) as response:
                 status = response.status_code
                 if status == 404 and number != options.first:
                     return None
-                if status in _PASSING:
+                if status in _RETRYABLE_STATUSES:
                     after_s = _seconds(response.headers.get("retry-after", ""))
-                    raise SourceUnavailableError(f"page {number}: found status {status}", after_s=after_s)
+                    raise SourceUnavailableError(
+                        f"page {number}: expected status 200, found {status}; it is tried again later",
+                        after_s=after_s,
+                    )
                 if status != 200:
                     raise SourceError(f"page {number}: expected status 200, found {status}")
                 if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
@@ -170,12 +178,12 @@ class _Pages:
                 f"page {number}: expected gzip, as its header says, found other bytes"
             ) from None
         finally:
-            _asking.reset(asking)
+            _is_requesting.reset(context_token)
         return bytes(body)
 
 
 class Page(NativeItem):
-    """A page with its contents when it was listed; the version is a digest of the contents."""
+    """A page as it was when it was listed; the version is a digest of its records."""
 
     def __init__(self, number: int, lines: list[bytes]) -> None:
         self._lines: Final = lines
@@ -197,11 +205,12 @@ class Page(NativeItem):
 def _seconds(text: str) -> float:
     """Return how many seconds to wait, from a Retry-After in seconds or as a date; 0 if it is neither."""
     if text.isdecimal():
-        return float(text)
+        return min(float(text), _MAX_RETRY_AFTER_S)
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time())
+        after_s = parsedate_to_datetime(text).timestamp() - time()
     except (ValueError, OverflowError):
         return 0.0
+    return min(max(0.0, after_s), _MAX_RETRY_AFTER_S)
 
 
 def _digest(lines: list[bytes]) -> str:

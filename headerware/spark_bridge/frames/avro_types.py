@@ -59,7 +59,8 @@ from pyspark.sql.types import (
 from headerware.core.errors import ConfigError
 from headerware.serdes.avro.limits import Limits
 from headerware.serdes.avro.schema import schema_option
-from headerware.spark_bridge.frames.typed_layout import MAX_COLUMNS, named_as_union
+from headerware.spark_bridge.frames.column_limits import MAX_COLUMNS
+from headerware.spark_bridge.frames.unions import named_as_union
 
 _SCALARS: Final[dict[str, DataType]] = {
     "null": NullType(),

@@ -39,7 +39,8 @@ from pyspark.sql.types import (
 )
 
 from headerware.core.errors import ConfigError
-from headerware.spark_bridge.frames.typed_layout import MAX_COLUMNS, MAX_DEPTH, named_as_union
+from headerware.spark_bridge.frames.column_limits import MAX_COLUMNS, MAX_DEPTH
+from headerware.spark_bridge.frames.unions import named_as_union
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

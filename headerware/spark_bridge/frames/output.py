@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headerware.core.errors import InterceptorError, SerdeError
 from headerware.core.record import Record
+from headerware.spark_bridge.frames.column_limits import single_chunk
 from headerware.spark_bridge.frames.records import header_column
 from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status
-from headerware.spark_bridge.frames.typed_layout import single_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _INEXACT: Final = frozenset({"headers", "timestamp"})
 """Columns that a record does not hold exactly: headers that are null, fractions of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
 """The approximate size of values in one batch; an Arrow column of bytes holds 2 GiB at most."""
-_MISFIT_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_MISMATCH_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class OutputRows:
@@ -176,7 +176,7 @@ class TypedRows:
         computed = {**computed, **self.columns(rows, originals, refused)}
         try:
             return rows.batch(computed)
-        except _MISFIT_ERRORS:
+        except _MISMATCH_ERRORS:
             # Nearly always all rows fit; only now look at them one by one.
             plain = {name: make for name, make in computed.items() if name not in self._types}
             for row, name in list(_unfit_rows(rows.records, plain)):
@@ -304,7 +304,7 @@ def _unfit_rows(
         for name, make in computed.items():
             try:
                 make([record])
-            except _MISFIT_ERRORS:
+            except _MISMATCH_ERRORS:
                 yield row, name
                 break
 

@@ -43,17 +43,9 @@ from headerware.connect.data.logical import Date, Time
 from headerware.connect.data.schema import SchemaAndValue, Type
 from headerware.connect.data.struct import Struct, plain
 from headerware.core.errors import ConfigError
-from headerware.spark_bridge.frames.typed_layout import (
-    MAX_DEPTH,
-    Built,
-    Misfit,
-    fields_of,
-    is_union,
-    misfits_by_row,
-    scatter,
-    single_chunk,
-    unsupported_type,
-)
+from headerware.spark_bridge.frames.column_limits import MAX_DEPTH, single_chunk, unsupported_type
+from headerware.spark_bridge.frames.mismatches import Built, Mismatch, mismatches_by_row
+from headerware.spark_bridge.frames.unions import fields_of, is_union
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,11 +84,19 @@ def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
     node, rows = _node_of(kind), list(objects)
     if not _CONNECT_CLASSES.isdisjoint(map(type, rows)):
         rows = list(map(_from_connect, rows))
-    array, misfits = node.build(rows)
-    if misfits:
-        good = [row for row in range(len(rows)) if row not in misfits]
-        array = scatter(node.build([rows[row] for row in good])[0], good, len(rows))
-    return Column(array, {row: str(misfits[row]) for row in sorted(misfits)})
+    array, mismatches = node.build(rows)
+    if mismatches:
+        good = [row for row in range(len(rows)) if row not in mismatches]
+        array = _scatter(node.build([rows[row] for row in good])[0], good, len(rows))
+    return Column(array, {row: str(mismatches[row]) for row in sorted(mismatches)})
+
+
+def _scatter(array: pa.Array, indexes: Sequence[int], length: int) -> pa.Array:
+    """Put an array's items at the given indexes of a longer array; the others are null."""
+    sources: list[int | None] = [None] * length
+    for source, index in enumerate(indexes):
+        sources[index] = source
+    return array.take(pa.array(sources, pa.int64()))
 
 
 class _Node(Protocol):
@@ -135,29 +135,29 @@ class _Compound(ABC):
             return self.assemble(objects)
         places: list[int] = []
         present: list[Any] = []
-        wrong: dict[int, Misfit] = {}
+        wrong: dict[int, Mismatch] = {}
         for place, value in enumerate(objects):
             if value is None:
                 continue
             try:
                 present.append(self.taken(value))
-            except _MisfitError as error:
-                wrong[place] = Misfit("", str(error))
+            except _MismatchError as error:
+                wrong[place] = Mismatch("", str(error))
             else:
                 places.append(place)
         array, inner = self.assemble(present)
-        wrong.update((places[place], misfit) for place, misfit in inner.items())
-        return scatter(array, places, len(objects)), wrong
+        wrong.update((places[place], mismatch) for place, mismatch in inner.items())
+        return _scatter(array, places, len(objects)), wrong
 
     @abstractmethod
     def assemble(self, objects: list[Any]) -> Built:
         """Put objects into an array; all are of the column's own class and none is None."""
 
     def taken(self, value: Any) -> Any:
-        """Return an object as one of the column's own class, or raise _MisfitError."""
+        """Return an object as one of the column's own class, or raise _MismatchError."""
         if isinstance(value, self.own):
             return value
-        raise _misfit_error(self.name, value)
+        raise _mismatch_error(self.name, value)
 
     def is_own(self, value: Any) -> bool:
         return isinstance(value, self.own)
@@ -166,7 +166,7 @@ class _Compound(ABC):
         return False
 
     def nothing(self, objects: list[Any]) -> pa.Array:
-        """Return a placeholder for a batch that is built again without its misfits."""
+        """Return a placeholder for a batch that is built again without its mismatches."""
         return pa.nulls(len(objects), self.kind)
 
 
@@ -182,7 +182,7 @@ class _Field(NamedTuple):
         if not self.nullable and array.null_count > len(wrong):
             for place, value in enumerate(objects):
                 if value is None:
-                    wrong.setdefault(place, Misfit("", "found nothing or null, which is not allowed here"))
+                    wrong.setdefault(place, Mismatch("", "found nothing or null, which is not allowed here"))
         return array, wrong
 
 
@@ -198,12 +198,12 @@ class _Struct(_Compound):
 
     def assemble(self, objects: list[Any]) -> Built:
         arrays: list[pa.Array] = []
-        wrong: dict[int, Misfit] = {}
+        wrong: dict[int, Mismatch] = {}
         for field in self.fields:
             array, inner = field.build(_field_values(objects, field.name))
             arrays.append(array)
-            for place, misfit in inner.items():
-                wrong.setdefault(place, misfit.within(f".{field.name}"))
+            for place, mismatch in inner.items():
+                wrong.setdefault(place, mismatch.at(f".{field.name}"))
         if wrong:
             return self.nothing(objects), wrong
         if not arrays:
@@ -235,7 +235,7 @@ class _Union(_Struct):
             return value
         member = self._member(value)
         if member is None:
-            raise _misfit_error(f"one of the union's {len(self.fields)} types", value)
+            raise _mismatch_error(f"one of the union's {len(self.fields)} types", value)
         return {member.name: value}
 
     def _member(self, value: Any) -> _Field | None:
@@ -259,7 +259,7 @@ class _List(_Compound):
         bounds = [0, *accumulate(map(len, objects))]
         items, inner = self._element.build(list(chain.from_iterable(objects)))
         if inner:
-            return self.nothing(objects), misfits_by_row(inner, bounds, "")
+            return self.nothing(objects), mismatches_by_row(inner, bounds, "")
         arrays, offsets = _LISTS[self.kind.id]
         return arrays.from_arrays(pa.array(bounds, offsets), items, type=self.kind), {}
 
@@ -284,7 +284,8 @@ class _Map(_Compound):
         values = chain.from_iterable(pairs.values() for pairs in objects)
         items, wrong_items = self._item.build(list(values))
         if wrong_keys or wrong_items:
-            wrong = misfits_by_row(wrong_items, bounds, ".value") | misfits_by_row(wrong_keys, bounds, ".key")
+            wrong = mismatches_by_row(wrong_items, bounds, ".value")
+            wrong |= mismatches_by_row(wrong_keys, bounds, ".key")
             return self.nothing(objects), wrong
         return pa.MapArray.from_arrays(pa.array(bounds, pa.int32()), keys, items, type=self.kind), {}
 
@@ -324,7 +325,7 @@ def _as_dict(name: str, value: Any) -> dict[Any, Any]:
         return found
     if isinstance(value, Mapping):
         return dict(value)
-    raise _misfit_error(name, value)
+    raise _mismatch_error(name, value)
 
 
 def _field_values(objects: list[Any], name: str) -> list[Any]:
@@ -339,14 +340,14 @@ _TIME_DIVISORS: Final = {32: 1000, 64: 1}
 """Divisors of microseconds: Avro's time-millis is an int, its time-micros a long."""
 
 
-class _MisfitError(ValueError):
+class _MismatchError(ValueError):
     """An object that a column does not take: what was expected, and what was found."""
 
 
 class _Scalar(NamedTuple):
     """A type of scalars: Spark's name, the classes that Arrow takes directly, and a conversion.
 
-    ``convert`` takes any object but None, and raises _MisfitError if it does not fit. ``is_plain`` tells
+    ``convert`` takes any object but None, and raises _MismatchError if it does not fit. ``is_plain`` tells
     whether Arrow takes a batch of these classes directly, if the classes alone do not tell.
     """
 
@@ -380,8 +381,8 @@ class _ScalarColumn(NamedTuple):
             if value is not None:
                 try:
                     fit = convert(value)
-                except _MisfitError as error:
-                    wrong[place] = Misfit("", str(error))
+                except _MismatchError as error:
+                    wrong[place] = Mismatch("", str(error))
             fitting.append(fit)
         return single_chunk(pa.array(fitting, self.kind)), wrong
 
@@ -393,7 +394,7 @@ class _ScalarColumn(NamedTuple):
         """Return whether a union's object fits."""
         try:
             self.scalar.convert(value)
-        except _MisfitError:
+        except _MismatchError:
             return False
         return True
 
@@ -408,15 +409,15 @@ def _scalar_of(kind: pa.DataType) -> _Scalar | None:
     return _SCALARS.get(kind)
 
 
-def _misfit_error(expected: str, value: Any, but: str = "") -> _MisfitError:
+def _mismatch_error(expected: str, value: Any, but: str = "") -> _MismatchError:
     """Return the error that names the expected type and the object's class."""
-    return _MisfitError(f"expected {expected}, found {type(value).__name__}{but}")
+    return _MismatchError(f"expected {expected}, found {type(value).__name__}{but}")
 
 
 def _boolean(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
-    raise _misfit_error("boolean", value)
+    raise _mismatch_error("boolean", value)
 
 
 def _integer(name: str, bits: int, value: Any) -> int:
@@ -425,19 +426,19 @@ def _integer(name: str, bits: int, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _misfit_error(name, value)
+        raise _mismatch_error(name, value)
     if value < -(1 << bits - 1) or value >= 1 << bits - 1:
-        raise _misfit_error(name, value, " beyond its range")
+        raise _mismatch_error(name, value, " beyond its range")
     return int(value)
 
 
 def _time(name: str, divisor: int, value: dt.time) -> int:
     if value.tzinfo is not None:
-        raise _misfit_error(name, value, " with a zone")
+        raise _mismatch_error(name, value, " with a zone")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     units, rest = divmod(seconds * 1_000_000 + value.microsecond, divisor)
     if rest:
-        raise _misfit_error(f"{name} of milliseconds", value, " with microseconds")
+        raise _mismatch_error(f"{name} of milliseconds", value, " with microseconds")
     return units
 
 
@@ -445,13 +446,13 @@ def _double(name: str, value: Any) -> float:
     if isinstance(value, float):
         return value
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _misfit_error(name, value)
+        raise _mismatch_error(name, value)
     try:
         number = float(value)
     except OverflowError:
-        raise _misfit_error(name, value, " beyond its range") from None
+        raise _mismatch_error(name, value, " beyond its range") from None
     if number != value:
-        raise _misfit_error(name, value, " that no double holds exactly")
+        raise _mismatch_error(name, value, " that no double holds exactly")
     return number
 
 
@@ -460,7 +461,7 @@ def _float(value: Any) -> float:
     try:
         struct.pack("<f", number)  # this format checks the range
     except OverflowError:
-        raise _misfit_error("float", value, " beyond its range") from None
+        raise _mismatch_error("float", value, " beyond its range") from None
     return number
 
 
@@ -473,17 +474,17 @@ def _string(value: Any) -> str:
     if isinstance(value, uuid.UUID):
         return str(value)
     if not isinstance(value, str):
-        raise _misfit_error("string", value)
+        raise _mismatch_error("string", value)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _misfit_error("string", value, " that is no Unicode text (a lone surrogate)") from None
+        raise _mismatch_error("string", value, " that is no Unicode text (a lone surrogate)") from None
     return value
 
 
 def _binary(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise _misfit_error("binary", value)
+        raise _mismatch_error("binary", value)
     return bytes(value)
 
 
@@ -491,53 +492,53 @@ def _decimal(name: str, precision: int, scale: int, value: Any) -> Decimal:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_DECIMAL:
         value = Decimal(value)
     if not isinstance(value, Decimal):
-        raise _misfit_error(name, value)
+        raise _mismatch_error(name, value)
     if not value.is_finite():
-        raise _misfit_error(name, value, " that is no finite number")
+        raise _mismatch_error(name, value, " that is no finite number")
     exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
     try:
         return value.quantize(Decimal((0, (1,), -scale)), context=exact)
     except (Inexact, InvalidOperation):
-        raise _misfit_error(name, value, " with more digits") from None
+        raise _mismatch_error(name, value, " with more digits") from None
 
 
 def _date(value: Any) -> dt.date:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
-    raise _misfit_error("date", value)
+    raise _mismatch_error("date", value)
 
 
 def _instant(value: Any) -> dt.datetime:
     if not isinstance(value, dt.datetime):
-        raise _misfit_error("timestamp", value)
+        raise _mismatch_error("timestamp", value)
     if value.utcoffset() is None:
-        raise _misfit_error(
+        raise _mismatch_error(
             "timestamp", value, " without a zone, so no instant (its column is timestamp_ntz)"
         )
     try:
         return value.astimezone(dt.UTC)
     except OverflowError:
-        raise _misfit_error("timestamp", value, " outside of the years 1 to 9999 in UTC") from None
+        raise _mismatch_error("timestamp", value, " outside of the years 1 to 9999 in UTC") from None
 
 
 def _local(value: Any) -> dt.datetime:
     if not isinstance(value, dt.datetime):
-        raise _misfit_error("timestamp_ntz", value)
+        raise _mismatch_error("timestamp_ntz", value)
     if value.tzinfo is not None:
-        raise _misfit_error("timestamp_ntz", value, " with a zone (its column is timestamp)")
+        raise _mismatch_error("timestamp_ntz", value, " with a zone (its column is timestamp)")
     return value
 
 
 def _interval(value: Any) -> dt.timedelta:
     if not isinstance(value, dt.timedelta):
-        raise _misfit_error("interval", value)
+        raise _mismatch_error("interval", value)
     if not -_MAX_INTERVAL <= value <= _MAX_INTERVAL:
-        raise _misfit_error("interval", value, " beyond its range")
+        raise _mismatch_error("interval", value, " beyond its range")
     return value
 
 
 def _null(value: Any) -> None:
-    raise _misfit_error("null", value)
+    raise _mismatch_error("null", value)
 
 
 def _has_zone(zone: dt.tzinfo | None, values: Sequence[Any]) -> bool:

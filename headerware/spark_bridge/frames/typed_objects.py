@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headerware.core.errors import SerdeError
-from headerware.spark_bridge.frames.typed_layout import (
-    Misfit,
-    fields_of,
-    is_union,
-    misfits_by_row,
-    unsupported_type,
-)
+from headerware.spark_bridge.frames.column_limits import unsupported_type
+from headerware.spark_bridge.frames.mismatches import Mismatch, mismatches_by_row
+from headerware.spark_bridge.frames.unions import fields_of, is_union
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Read = tuple[list[Any], dict[int, Misfit]]
-"""The objects of an array, and the misfits by index."""
-_NO_DATE: Final = Misfit("", "expected a date in the years 1 to 9999, which Python has, found another")
-_BAD_TEXT: Final = Misfit("", "expected text, found bytes that are no UTF-8")
-_TWICE: Final = Misfit("", "expected a map, found one that has a key twice")
+Read = tuple[list[Any], dict[int, Mismatch]]
+"""The objects of an array, and the mismatches by index."""
+_NO_DATE: Final = Mismatch("", "expected a date in the years 1 to 9999, which Python has, found another")
+_BAD_TEXT: Final = Mismatch("", "expected text, found bytes that are no UTF-8")
+_TWICE: Final = Mismatch("", "expected a map, found one that has a key twice")
 
 
 def objects(array: pa.Array) -> list[Any]:
@@ -35,14 +31,14 @@ def objects(array: pa.Array) -> list[Any]:
     In place of an object that cannot be made there is a SerdeError: for a date outside of the years 1 to
     9999, text that is not UTF-8, a map with a key twice.
     """
-    found, misfits = _read(array)
-    for row, misfit in misfits.items():
-        found[row] = SerdeError(str(misfit))
+    found, mismatches = _read(array)
+    for row, mismatch in mismatches.items():
+        found[row] = SerdeError(str(mismatch))
     return found
 
 
 def _read(array: pa.Array) -> Read:
-    """Return an array's objects and misfits."""
+    """Return an array's objects and mismatches."""
     kind = array.type
     step = _STEPS.get(kind.id)
     if step is None:
@@ -66,7 +62,7 @@ def _strings(array: pa.Array) -> Read:
 
 
 def _decoded(values: list[Any]) -> Read:
-    wrong: dict[int, Misfit] = {}
+    wrong: dict[int, Mismatch] = {}
     for place, value in enumerate(values):
         try:
             values[place] = value if value is None else value.decode()
@@ -103,7 +99,7 @@ def _datetimes(array: pa.Array) -> Read:
 
 def _datetimes_one_by_one(epoch: dt.datetime, since_us: list[int | None]) -> Read:
     values: list[Any] = [None] * len(since_us)
-    wrong: dict[int, Misfit] = {}
+    wrong: dict[int, Mismatch] = {}
     for place, microseconds in enumerate(since_us):
         if microseconds is not None:
             try:
@@ -121,12 +117,12 @@ def _intervals(array: pa.Array) -> Read:
 
 def _structs(array: pa.Array) -> Read:
     fields, columns = fields_of(array.type), []
-    wrong: dict[int, Misfit] = {}
+    wrong: dict[int, Mismatch] = {}
     for index, field in enumerate(fields):
         values, inner = _read(array.field(index))
         columns.append(values)
-        for place, misfit in inner.items():
-            wrong.setdefault(place, misfit.within(f".{field.name}"))
+        for place, mismatch in inner.items():
+            wrong.setdefault(place, mismatch.at(f".{field.name}"))
     names = [field.name for field in fields]
     rows: list[Any] = list(map(dict, map(zip, repeat(names), zip(*columns, strict=True))))
     if not columns:
@@ -147,7 +143,7 @@ def _lists(array: pa.Array) -> Read:
     items, inner = _read(array.values.slice(bounds[0], bounds[-1] - bounds[0]))
     first = bounds[0]
     rows: list[Any] = [items[begin - first : end - first] for begin, end in pairwise(bounds)]
-    return _with_nulls(array, rows, misfits_by_row(inner, bounds, ""))
+    return _with_nulls(array, rows, mismatches_by_row(inner, bounds, ""))
 
 
 def _maps(array: pa.Array) -> Read:
@@ -161,7 +157,7 @@ def _maps(array: pa.Array) -> Read:
         dict(zip(keys[begin - first : end - first], items[begin - first : end - first], strict=True))
         for begin, end in pairwise(bounds)
     ]
-    wrong = misfits_by_row(wrong_items, bounds, ".value") | misfits_by_row(wrong_keys, bounds, ".key")
+    wrong = mismatches_by_row(wrong_items, bounds, ".value") | mismatches_by_row(wrong_keys, bounds, ".key")
     if sum(map(len, rows)) != length:
         for place, (begin, end) in enumerate(pairwise(bounds)):
             if len(rows[place]) != end - begin:
@@ -174,7 +170,7 @@ def _bounds(array: pa.Array) -> list[int]:
     return bounds or [0]
 
 
-def _with_nulls(array: pa.Array, rows: list[Any], wrong: dict[int, Misfit]) -> Read:
+def _with_nulls(array: pa.Array, rows: list[Any], wrong: dict[int, Mismatch]) -> Read:
     """Put None where the array is null; its buffers may hold other values there."""
     if array.null_count:
         for place, is_there in enumerate(array.is_valid().to_pylist()):

@@ -3,8 +3,8 @@
 with schemas      {"schema": {"type": "int32", "optional": false}, "payload": 42}
 without           42
 
-A schema in JSON. The schema of an array also has "items", the schema of a map "keys" and "values", and the
-schema of a struct "fields". Each field is a schema that has its name as "field".
+A schema in JSON. An array also has "items"; a map "keys" and "values"; a struct "fields", a list of schemas.
+The schema of a field also has "field", the field's name.
 
     {"type": "int32", "optional": false, "name": "", "version": 1, "doc": "", "parameters": {}, "default": 5}
 
@@ -89,12 +89,14 @@ _JSON_CONFIG: Final = ConfigDef(
 )
 _MAX_TEXT_BYTES: Final = 65_536
 """The largest schema that is cached by its text; larger ones are parsed each time."""
-_TOO_DEEP: Final = "the value is nested too deeply"
+_ENVELOPE_NAMES: Final = 2
+"""The names in an envelope itself: "schema" and "payload"."""
+_TOO_DEEP: Final = "expected a value within Python's recursion limit, found one that is nested deeper"
 
 
-def _is_too_large(text: bytes, _plan: object) -> bool:
-    """Return the cost of a cached text: nothing, or more than the cache has."""
-    return len(text) > _MAX_TEXT_BYTES
+def _cost_of_text(text: bytes, _parsed: object) -> int:
+    """Return 0 for a text that is cached, and 1 for a longer one: the cache has a budget of 0."""
+    return 0 if len(text) <= _MAX_TEXT_BYTES else 1
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -105,19 +107,23 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _ReadPlan(NamedTuple):
-    """How to read values of a schema; ``names`` counts the names in the objects of the schema's JSON."""
+    """How to read values of a schema; ``widest`` is the number of fields of its largest struct."""
 
-    schema: Schema | None
-    read: Read | None
-    names: int
-    widest: int = 0
+    schema: Schema
+    read: Read
+    widest: int
 
-    def value(self, node: Any, size: int) -> SchemaAndValue:
-        """Read the value of JSON of ``size`` bytes."""
-        assert self.schema is not None  # noqa: S101 - callers have checked read; both or neither are None
-        assert self.read is not None  # noqa: S101 - likewise
-        refuse_too_many(self.schema, node, size, self.widest)
+    def value(self, node: Any, size_bytes: int) -> SchemaAndValue:
+        """Return the value of a parsed payload; ``size_bytes`` is the size of all its JSON."""
+        refuse_too_many(self.schema, node, size_bytes, self.widest)
         return SchemaAndValue(self.schema, self.read(node))
+
+
+class _ParsedSchema(NamedTuple):
+    """A schema's JSON, parsed: the plan, or None if the JSON is null, and how many names its objects have."""
+
+    plan: _ReadPlan | None
+    name_count: int
 
 
 class _WritePlan(NamedTuple):
@@ -159,20 +165,21 @@ class JsonConverter(DualConverter):
         self._schemas: Final = _SchemaReader(mode, self._readers)
         numeric = options[_DECIMAL_FORMAT].upper() == "NUMERIC"
         self._writers: Final = Writers(mode, replace_null=replace_null, numeric=numeric)
-        self._read_plans_by_text: Final[BoundedCache[bytes, _ReadPlan]] = BoundedCache(
-            size, self._parsed_plan, cost=_is_too_large
+        self._read_plans_by_text: Final[BoundedCache[bytes, _ParsedSchema]] = BoundedCache(
+            size, self._parsed_schema, cost=_cost_of_text
         )
         self._read_plans: Final[BoundedCache[Schema, _ReadPlan]] = BoundedCache(size, self._new_read_plan)
         self._write_plans_by_id: Final[BoundedCache[int, _WritePlan]] = BoundedCache(size)
         self._write_plans: Final[BoundedCache[Schema, _WritePlan]] = BoundedCache(size, self._new_write_plan)
-        self._configured: Final = self._content(options[_SCHEMA_CONTENT])
+        self._configured: Final = self._configured_plan(options[_SCHEMA_CONTENT])
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all topics
         """Return the JSON of a value.
 
         Raises:
-            ConnectDataError: the value does not fit its schema, or JSON has nothing for its class.
-            NullValueError: a decimal's schema has no scale, or a map's no keys, in the ``kafka_4_3`` mode.
+            ConnectDataError: the value does not fit its schema, or its class has no form in JSON.
+            NullValueError: the schema of a decimal has no scale, or the schema of a map has no schema of its
+                keys, in the ``kafka_4_3`` mode.
         """
         try:
             if schema is None:
@@ -217,12 +224,12 @@ class JsonConverter(DualConverter):
         except REFUSALS:
             return self._from_any_envelope(data)
         text = bytes(envelope.schema)
-        plan = self._read_plans_by_text[text]
-        if plan.read is None:
+        plan, name_count = self._read_plans_by_text[text]
+        if plan is None:
             return self._from_any_envelope(data)
         payload = envelope.payload
         if self.mode == STRICT:
-            self._parser.check_names(data, plan.names + 2 + count_of_names(payload))
+            self._parser.check_names(data, name_count + _ENVELOPE_NAMES + count_of_names(payload))
         try:
             return plan.value(payload, len(data))
         except DigitsNeededError:
@@ -238,7 +245,7 @@ class JsonConverter(DualConverter):
             )
         self._parser.check_names(data, count_of_names(tree))
         plan, payload = self._read_plan(tree["schema"]), tree["payload"]
-        if plan.read is None:
+        if plan is None:
             return SchemaAndValue(None, self._parser.plain(payload))
         return plan.value(payload, len(data))
 
@@ -250,16 +257,16 @@ class JsonConverter(DualConverter):
         except DigitsNeededError:
             return plan.value(self._parser.exact(data), len(data))
 
-    def _parsed_plan(self, text: bytes) -> _ReadPlan:
+    def _parsed_schema(self, text: bytes) -> _ParsedSchema:
         tree = self._parser.exact(text)
-        return self._read_plan(tree)._replace(names=count_of_names(tree))
+        return _ParsedSchema(self._read_plan(tree), count_of_names(tree))
 
-    def _read_plan(self, tree: Any) -> _ReadPlan:
+    def _read_plan(self, tree: Any) -> _ReadPlan | None:
         schema = self._schemas.schema(tree)
-        return _ReadPlan(None, None, 0) if schema is None else self._read_plans[schema]
+        return None if schema is None else self._read_plans[schema]
 
     def _new_read_plan(self, schema: Schema) -> _ReadPlan:
-        return _ReadPlan(schema, self._readers.reader(schema), 0, widest_struct(schema))
+        return _ReadPlan(schema, self._readers.reader(schema), widest_struct(schema))
 
     def _write_plan(self, schema: Schema) -> _WritePlan:
         plan = self._write_plans[schema]._replace(schema=schema)
@@ -270,37 +277,40 @@ class JsonConverter(DualConverter):
         opening = f'{{"schema":{_schema_text(schema, self._writers)},"payload":' if self._enveloped else ""
         return _WritePlan(schema, opening, self._writers.writer(schema))
 
-    def _content(self, text: str | None) -> _ReadPlan | None:
+    def _configured_plan(self, text: str | None) -> _ReadPlan | None:
         if not text:
             return None
         try:
-            plan = self._read_plan(self._parser.exact(text.encode()))
+            return self._read_plan(self._parser.exact(text.encode()))
         except ConnectDataError as error:
             if self.mode != STRICT:
                 raise
             raise ConnectConfigError(str(error), path=_SCHEMA_CONTENT) from None
-        return None if plan.schema is None else plan
 
 
 def _check_options(options: Mapping[str, Any], mode: Mode) -> None:
-    """Refuse nulls, which only the ``kafka_4_3`` mode lets through, and a negative size."""
+    """Refuse a negative size in the ``strict`` mode, and options that are null, as Kafka does."""
     for name in (_SCHEMAS_ENABLE, _SCHEMAS_CACHE_SIZE, _REPLACE_NULL):
         if options[name] is None:
             raise NullValueError(f"expected a value for {name}, found null")
     if mode == STRICT and options[_SCHEMAS_CACHE_SIZE] < 0:
-        raise ConnectConfigError("expected a size of 0 or more", path=_SCHEMAS_CACHE_SIZE)
+        raise ConnectConfigError(
+            f"expected a size of 0 or more, found {options[_SCHEMAS_CACHE_SIZE]}", path=_SCHEMAS_CACHE_SIZE
+        )
 
 
 _NAMES: Final = {**{kind: kind.value for kind in Type}, Type.FLOAT32: "float", Type.FLOAT64: "double"}
 _TYPES: Final = {name: kind for kind, name in _NAMES.items()}
-_FACTS: Final[dict[str, tuple[type, str]]] = {
+_COMMON_KEYS: Final[dict[str, tuple[type, str]]] = {
     "optional": (bool, "true or false"),
     "name": (str, "text"),
     "version": (int, "an integer"),
     "doc": (str, "text"),
     "parameters": (dict, "an object"),
 }
-_OWN: Final = {Type.ARRAY: {"items"}, Type.MAP: {"keys", "values"}, Type.STRUCT: {"fields"}}
+_KEYS_BY_TYPE: Final = {Type.ARRAY: {"items"}, Type.MAP: {"keys", "values"}, Type.STRUCT: {"fields"}}
+_MAX_SHOWN: Final = 40
+"""How many characters of an unknown type's name an error shows."""
 
 
 def _schema_text(schema: Schema | None, writers: Writers) -> str:
@@ -348,54 +358,67 @@ class _SchemaReader:
     def __init__(self, mode: Mode, readers: Readers) -> None:
         self._strict: Final = mode == STRICT
         self._readers: Final = readers
-        self._builders: Final[dict[Type, Callable[[dict[str, Any]], SchemaBuilder]]] = {
+        self._builders: Final[dict[Type, Callable[[dict[str, Any], str], SchemaBuilder]]] = {
             Type.ARRAY: self._array,
             Type.MAP: self._map,
             Type.STRUCT: self._struct,
         }
 
-    def schema(self, tree: Any, *, in_struct: bool = False) -> Schema | None:
-        """Return the schema of a tree with Decimals, or None for null; a struct's field also has a name."""
+    def schema(self, tree: Any, path: str = "schema", *, in_struct: bool = False) -> Schema | None:
+        """Return the schema that parsed JSON describes, or None for null.
+
+        ``path`` says where it is in errors. With ``in_struct``, 'field' is a known name.
+        """
         if tree is None:
             return None
         name = tree.get("type") if isinstance(tree, dict) else None
         if not isinstance(name, str):
-            raise ConnectDataError("expected a schema, an object with the text 'type'")
+            raise ConnectDataError(f"{path}: expected a schema, which is an object with text in 'type'")
         kind = _TYPES.get(name)
         if kind is None:
-            raise ConnectDataError(f"expected one of {', '.join(_TYPES)} as a schema's type, found another")
+            raise ConnectDataError(
+                f"{path}: expected 'type' as one of {', '.join(_TYPES)}; found {name[:_MAX_SHOWN]!r}"
+            )
         if self._strict:
-            _refuse_unknown(tree, kind, in_struct=in_struct)
-        builder = self._builders[kind](tree) if kind in self._builders else SchemaBuilder(kind)
-        self._add_facts(builder, tree)
+            _refuse_unknown(tree, kind, path, in_struct=in_struct)
+        builder = self._builders[kind](tree, path) if kind in self._builders else SchemaBuilder(kind)
+        self._add_common(builder, tree, path)
         if "default" in tree:
             self._add_default(builder, tree["default"])
         return builder.build()
 
-    def _array(self, tree: dict[str, Any]) -> SchemaBuilder:
+    def _array(self, tree: dict[str, Any], path: str) -> SchemaBuilder:
         if tree.get("items") is None:
-            raise ConnectDataError("expected an array's schema with 'items', the schema of its elements")
-        return SchemaBuilder.array(self.schema(tree["items"]))
+            raise ConnectDataError(
+                f"{path}: expected 'items', the schema of the array's elements, found none"
+            )
+        return SchemaBuilder.array(self.schema(tree["items"], f"{path}.items"))
 
-    def _map(self, tree: dict[str, Any]) -> SchemaBuilder:
+    def _map(self, tree: dict[str, Any], path: str) -> SchemaBuilder:
         if "keys" not in tree or "values" not in tree:
-            raise ConnectDataError("expected a map's schema with 'keys' and 'values', their schemas")
-        return SchemaBuilder.map(self.schema(tree["keys"]), self.schema(tree["values"]))
+            raise ConnectDataError(
+                f"{path}: expected the schemas 'keys' and 'values' of a map, found one or none"
+            )
+        keys = self.schema(tree["keys"], f"{path}.keys")
+        return SchemaBuilder.map(keys, self.schema(tree["values"], f"{path}.values"))
 
-    def _struct(self, tree: dict[str, Any]) -> SchemaBuilder:
+    def _struct(self, tree: dict[str, Any], path: str) -> SchemaBuilder:
         fields = tree.get("fields")
         if not isinstance(fields, list):
-            raise ConnectDataError("expected a struct's schema with 'fields', a list of schemas")
+            raise ConnectDataError(f"{path}: expected 'fields' of a struct, a list of schemas, found no list")
         builder = SchemaBuilder.struct()
-        for field in fields:
+        for index, field in enumerate(fields):
+            field_path = f"{path}.fields[{index}]"
             name = field.get("field") if isinstance(field, dict) else None
             if not isinstance(name, str):
-                raise ConnectDataError("expected a struct's fields each with the text 'field', its name")
-            builder.field(name, self.schema(field, in_struct=True))
+                raise ConnectDataError(
+                    f"{field_path}: expected a field with its name as text in 'field', found no text"
+                )
+            builder.field(name, self.schema(field, field_path, in_struct=True))
         return builder
 
-    def _add_facts(self, builder: SchemaBuilder, tree: dict[str, Any]) -> None:
-        known = {name: self._fact(tree, name) for name in _FACTS}
+    def _add_common(self, builder: SchemaBuilder, tree: dict[str, Any], path: str) -> None:
+        known = {name: self._common(tree, name, path) for name in _COMMON_KEYS}
         if known["optional"]:
             builder.optional()
         else:
@@ -409,16 +432,18 @@ class _SchemaReader:
         parameters = known["parameters"] or {}
         for name, value in parameters.items():
             if not isinstance(value, str):
-                raise ConnectDataError(f"expected text as a schema's parameter {name!r}")
+                raise ConnectDataError(
+                    f"{path}.parameters: expected text as parameter {name!r}, found another type"
+                )
         builder.parameters(parameters)
 
-    def _fact(self, tree: dict[str, Any], name: str) -> Any:
-        kind, expected = _FACTS[name]
+    def _common(self, tree: dict[str, Any], name: str, path: str) -> Any:
+        kind, expected = _COMMON_KEYS[name]
         value = tree.get(name)
         if value.__class__ is kind:
             return value
         if self._strict and value is not None:
-            raise ConnectDataError(f"expected {expected} as a schema's {name!r}")
+            raise ConnectDataError(f"{path}: expected {expected} as {name!r}, found another type")
         return None
 
     def _version(self, version: int) -> int:
@@ -439,8 +464,10 @@ class _SchemaReader:
         builder.default(value)
 
 
-def _refuse_unknown(tree: dict[str, Any], kind: Type, *, in_struct: bool) -> None:
-    known = {"type", *_FACTS, "default", *_OWN.get(kind, ())} | ({"field"} if in_struct else set())
+def _refuse_unknown(tree: dict[str, Any], kind: Type, path: str, *, in_struct: bool) -> None:
+    known = {"type", *_COMMON_KEYS, "default", *_KEYS_BY_TYPE.get(kind, ())} | (
+        {"field"} if in_struct else set()
+    )
     unknown = [name for name in tree if name not in known]
     if unknown:
-        raise ConnectDataError(f"a schema of type {_NAMES[kind]} has no {unknown[0]!r}")
+        raise ConnectDataError(f"{path}: a schema of type {_NAMES[kind]} has no {unknown[0]!r}")

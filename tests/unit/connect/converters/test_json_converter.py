@@ -250,6 +250,22 @@ class TestSchemas:
         with pytest.raises(ConnectDataError):
             read('{"type":"string","default":5}', '"x"', mode)
 
+    @pytest.mark.parametrize(
+        ("schema", "message"),
+        [
+            ('{"type":"integer"}', "schema: expected 'type' as one of .*; found 'integer'$"),
+            ('{"type":"array","items":{"type":"map"}}', "schema.items: expected the schemas 'keys'"),
+            ('{"type":"struct","fields":[{"type":"int8"}]}', r"schema.fields\[0\]: expected a field"),
+            (
+                '{"type":"struct","fields":[{"field":"a","type":"array","items":{"type":"x"}}]}',
+                r"schema.fields\[0\].items: expected 'type'",
+            ),
+        ],
+    )
+    def test_says_where_a_schema_is_wrong(self, schema: str, message: str, mode: Mode) -> None:
+        with pytest.raises(ConnectDataError, match=f"^{message}"):
+            read(schema, "1", mode)
+
     def test_raises_kafkas_class_for_a_default_of_another_type(self) -> None:
         with pytest.raises(SchemaBuilderError):
             read('{"type":"string","default":5}', '"x"', KAFKA_4_3)

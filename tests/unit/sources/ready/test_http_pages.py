@@ -161,7 +161,14 @@ class TestErrors:
             server.items()
         assert 0 < raised.value.after_s <= 8
 
-    @pytest.mark.parametrize("later", ["soon", "-1", "Mon, 99 Nov 99999 00:00:00 GMT", ""])
+    @pytest.mark.parametrize("later", ["9" * 30, "9" * 400, "Mon, 29 Nov 9999 00:00:00 GMT"])
+    def test_that_name_a_time_too_far_away_wait_a_day(self, server: Server, later: str) -> None:
+        server.status, server.headers = 503, {"Retry-After": later}
+        with pytest.raises(SourceUnavailableError) as raised:
+            server.items()
+        assert raised.value.after_s == 86_400
+
+    @pytest.mark.parametrize("later", ["soon", "nan", "inf", "-1", "Mon, 99 Nov 99999 00:00:00 GMT", ""])
     def test_that_say_no_time_are_tried_as_always(self, server: Server, later: str) -> None:
         server.status, server.headers = 503, {"Retry-After": later}
         with pytest.raises(SourceUnavailableError) as raised:

@@ -21,9 +21,9 @@ from headerware.serdes.formats.plain import Json
 from headerware.serdes.serde import SerdeContext
 from headerware.spark_bridge.frames.arrow_types import arrow_type
 from headerware.spark_bridge.frames.avro_types import avro_type
+from headerware.spark_bridge.frames.column_limits import single_chunk
 from headerware.spark_bridge.frames.json_types import json_type
 from headerware.spark_bridge.frames.typed_columns import column
-from headerware.spark_bridge.frames.typed_layout import single_chunk
 from headerware.spark_bridge.frames.typed_objects import objects
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -303,9 +303,9 @@ class TestColumn:
     @pytest.mark.parametrize("kind", [pa.time64("us"), pa.timestamp("ns"), pa.decimal256(40), pa.uint8()])
     def test_refuses_types_that_spark_does_not_have(self, kind: pa.DataType) -> None:
         for whole_kind in (kind, pa.struct([("a", pa.list_(kind))]), pa.map_(pa.string(), kind)):
-            with pytest.raises(ConfigError, match="objects do not fit a column of the Arrow type"):
+            with pytest.raises(ConfigError, match="json_type returns, found the Arrow type"):
                 column([None], whole_kind)
-            with pytest.raises(ConfigError, match="objects do not fit a column of the Arrow type"):
+            with pytest.raises(ConfigError, match="json_type returns, found the Arrow type"):
                 objects(pa.nulls(1, whole_kind))
 
     def test_refuses_a_type_that_nests_without_measure(self) -> None:
@@ -334,7 +334,7 @@ class TestColumn:
         assert array[0].as_py() == wide
 
     def test_a_column_that_arrow_divides_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="maxRecordsPerBatch: a column of one batch passes 2 GiB"):
+        with pytest.raises(ConfigError, match="maxRecordsPerBatch: expected at most 2 GiB in one column"):
             single_chunk(pa.chunked_array([["a"], ["b"]]))
 
 
@@ -387,7 +387,7 @@ class TestObjects:
         assert str(second) == "the value: expected a map, found one that has a key twice"
 
     def test_maps_by_structs_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match="objects do not fit a column of the Arrow type"):
+        with pytest.raises(ConfigError, match="json_type returns, found the Arrow type"):
             objects(pa.array([[({"a": 1}, 1)]], pa.map_(pa.struct([("a", pa.int64())]), pa.int64())))
 
     def test_what_lies_under_a_null_counts_for_nothing(self) -> None:
