@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headerware import Chain, Consumer, Headers, HeaderwareError, Producer, Record
+from headerware.kafka.errors import Kind, kind_of
 from headerware.spark_bridge.session import configure
 from headerware.testing import MissingPartError
 
@@ -189,7 +190,7 @@ def _rest(
         problem = message.error()
         if problem is None:
             found.append(_record(message))
-        else:
+        elif kind_of(problem) is not Kind.COORDINATOR_MOVED:  # the client asks the coordinator again
             assert problem.code() == confluent_kafka.KafkaError._PARTITION_EOF, problem
             ends.discard((message.topic(), message.partition()))
     return found, refused

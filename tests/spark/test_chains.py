@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spar
 from headerware import Chain, Consumer, Headers, Producer, load_chain
 from headerware.interceptors import Compress, Sign, Trail, read_trail
 from headerware.interceptors.slice.header import SliceHeader
+from headerware.kafka.errors import Kind, kind_of
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import decode, encode, kafka_source
@@ -165,7 +166,7 @@ class Services:
             error = message.error()
             if error is None:
                 found.append(message)
-            else:
+            elif kind_of(error) is not Kind.COORDINATOR_MOVED:  # the client asks the coordinator again
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 ended.add(message.partition())
         consumer.close()
