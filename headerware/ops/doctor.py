@@ -44,7 +44,7 @@ from headerware.dictionaries.store import Dictionaries
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.claim_check import ClaimCheck
 from headerware.interceptors.encrypt import Encrypt
-from headerware.interceptors.encrypt.keys import EncryptionOptions
+from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice

@@ -423,7 +423,7 @@ class TestKeys:
             [outcome] = session.consume_outcomes([with_layout(wire, forged.encode() + tail)])
             assert isinstance(outcome, DecryptionError)
         [step] = session.steps
-        assert step.opened._known.remembered.total() == 0
+        assert step.opened._known._remembered.total() == 0
 
     def test_a_header_that_claims_to_be_large(self, world: World) -> None:
         for layout in (

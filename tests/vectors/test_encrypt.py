@@ -28,8 +28,8 @@ from headerware.interceptors.encrypt.envelope import (
     sealer,
 )
 from headerware.interceptors.encrypt.fields import FIELD_PREFIX, field_opener, field_sealer
-from headerware.interceptors.encrypt.keys import check_signer
 from headerware.interceptors.encrypt.record_keys import KeySecret, RecordKeys, decode_key_secret
+from headerware.interceptors.encrypt.statement_cache import check_signer
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "encrypt.json").read_text(encoding="utf-8")

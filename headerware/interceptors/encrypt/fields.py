@@ -32,7 +32,6 @@ from headerware.core.errors import (
     ConfigError,
     DecryptionError,
     InterceptorError,
-    KeyServiceError,
     WireFormatError,
 )
 from headerware.core.header_text import decode_text, encode_text
@@ -48,16 +47,9 @@ from headerware.interceptors.encrypt.envelope import (
     deriver,
     prefixed,
 )
-from headerware.interceptors.encrypt.keys import (
-    CHECK_EVERY_MS,
-    EncryptionOptions,
-    Known,
-    KnownStatements,
-    SessionKeys,
-    cannot_encrypt,
-    check_signer,
-    scope_of,
-)
+from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.options import EncryptionOptions
+from headerware.interceptors.encrypt.statement_cache import KnownStatements
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -166,20 +158,15 @@ class EncryptFieldsStep:
 
     def on_send(self, record: Record) -> Record:
         """Encrypt the fields of the value; a null value has none."""
-        key_id = self._options.key_id
         if record.value is None:
             return record
-        if key_id is None:
-            raise InterceptorError("sending needs a key_id to encrypt with, and none is configured")
+        self._keys.require_key_id()
         topic, bound_key, cluster = record.topic, self._bound_key(record), self._keys.own_cluster() or ""
         scope = scope_of(cluster, topic)
 
         def encrypt(value: Any, path: _Path) -> str:
             plain = _packed(value, path)
-            try:
-                data_key = self._keys.data_keys.to_send(key_id, scope, len(plain))
-            except KeyServiceError as error:
-                cannot_encrypt(error)
+            data_key = self._keys.data_key_to_encrypt(scope, len(plain))
             found = self._sealers.get((cluster, topic))
             if found is None or found[0] is not data_key:
                 found = self._sealers[cluster, topic] = data_key, self._sealer(data_key, cluster, topic)
@@ -199,7 +186,7 @@ class EncryptFieldsStep:
                 self._keys.unprotected.judge(record)
                 return value
             encoded, tail = _parts(value, path)
-            ready = self._find(record, encoded)
+            ready = self._known.get(record, encoded)
             try:
                 plain = msgspec.msgpack.decode(ready.open(tail, bound_key, path))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -210,9 +197,8 @@ class EncryptFieldsStep:
                 raise DecryptionError(
                     f"the field {_shown(path)} cannot be decrypted: {error.message}"
                 ) from error
-            if not ready.opened:
-                ready.opened = True
-                self._known.remembered[record.topic, encoded] = ready
+            if not ready.has_decrypted:
+                self._known.confirm(record, encoded, ready)
             self._decrypted += 1
             return plain
 
@@ -236,13 +222,6 @@ class EncryptFieldsStep:
             signer=self._signer(topic) or "",
         )
         return field_sealer(data_key.secret, statement.encode())
-
-    def _find(self, record: Record, encoded: bytes) -> Known[OpenField]:
-        known = self._known.remembered.get((record.topic, encoded))
-        if known is None or not 0 <= self._keys.now_ms() - known.checked_ms < CHECK_EVERY_MS:
-            return self._known.find(record, encoded)
-        check_signer(known.statement, record, self._signer)
-        return known
 
     def _changed(self, value: Any, change: _Change) -> Any:
         if not isinstance(value, Mapping):

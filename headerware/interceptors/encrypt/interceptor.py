@@ -16,8 +16,6 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
     ConfigError,
     DecryptionError,
-    InterceptorError,
-    KeyServiceError,
     WireFormatError,
 )
 from headerware.core.header_text import decode_text, text_bytes
@@ -36,21 +34,15 @@ from headerware.interceptors.encrypt.envelope import (
     opener,
     sealer,
 )
-from headerware.interceptors.encrypt.keys import (
-    CHECK_EVERY_MS,
-    EncryptionOptions,
-    KnownStatements,
-    SessionKeys,
-    cannot_encrypt,
-    check_signer,
-    scope_of,
-)
+from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import (
     RECORD_KEY_SCOPE,
     SIV_TAG_BYTES,
     RecordKeys,
     decode_key_secret,
 )
+from headerware.interceptors.encrypt.statement_cache import KnownStatements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -215,7 +207,7 @@ class EncryptStep:
         self._secret = None if options.key_secret is None else decode_key_secret(options.key_secret)
         self._record_keys: tuple[bytes, RecordKeys] | None = None
         self._known: KnownStatements[Open] = KnownStatements(
-            self._keys, self._opener, self._signer, self._judge
+            self._keys, self._opener, self._signer, self._refuse_unprotected
         )
         self._shared_bytes = 0
         """The largest size so far of a statement's parts that do not depend on the topic."""
@@ -300,17 +292,11 @@ class EncryptStep:
     def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> None:
         """Check that a topic's data key may encrypt one more record; if not, replace it by a new one."""
         now_ms = self._keys.now_ms()
-        if self._options.key_id is None:
-            raise InterceptorError("sending needs a key_id to encrypt with, and none is configured")
-        data_keys = self._keys.data_keys
         if to.data_key is not None:
             # Other threads may go on counting meanwhile.
             (records, to.records), (in_bytes, to.size_bytes) = (to.records, 0), (to.size_bytes, 0)
-            data_keys.note_use(to.data_key, to.scope, records=records, size_bytes=in_bytes)
-        try:
-            data_key = data_keys.to_send(self._options.key_id, to.scope, size_bytes)
-        except KeyServiceError as error:
-            cannot_encrypt(error)
+            self._keys.data_keys.note_use(to.data_key, to.scope, records=records, size_bytes=in_bytes)
+        data_key = self._keys.data_key_to_encrypt(to.scope, size_bytes)
         if data_key is not to.data_key:
             to.seal, to.data_key = self._sealer(data_key, cluster, topic), data_key
         to.checked_ms = now_ms
@@ -337,12 +323,11 @@ class EncryptStep:
 
     def _decrypting(self) -> Callable[[Record], _Parts | None]:
         # One function with everything bound, because it is called for each record.
-        find, remembered, unprotected = self._known.find, self._known.remembered, self._keys.unprotected
-        now_ms, to_layout, new = self._keys.now_ms, decode_text, tuple.__new__
-        passes_nulls, signer = self._options.nulls == "pass", self._signer
+        opener_of, unprotected = self._known.get, self._keys.unprotected
+        to_layout, new, passes_nulls = decode_text, tuple.__new__, self._options.nulls == "pass"
 
         def decrypted(record: Record) -> _Parts | None:
-            headers, value, topic = record.headers, record.value, record.topic
+            headers, value = record.headers, record.value
             if headers and headers[-1][0] == ENCRYPT_HEADER:
                 text, others = headers[-1][1], headers[:-1]
             elif ENCRYPT_HEADER in headers:
@@ -356,25 +341,18 @@ class EncryptStep:
                 layout = to_layout(text, ENCRYPT_HEADER)
             except WireFormatError as error:
                 raise DecryptionError(f"its encryption header cannot be read: {error}") from error
-            end = max(0, len(layout) - (_NULL_TAIL_BYTES if value is None else TAIL_BYTES))
+            end = len(layout) - (_NULL_TAIL_BYTES if value is None else TAIL_BYTES)
+            if end < 0:  # noqa: PLR1730 - max() is slower, and this runs for each record
+                end = 0
             encoded = layout[:end]
-            try:
-                ready = remembered[topic, encoded]
-            except KeyError:
-                ready = find(record, encoded)
-            else:
-                if not 0 <= now_ms() - ready.checked_ms < CHECK_EVERY_MS:
-                    ready = find(record, encoded)
-                elif ready.statement.signer:
-                    check_signer(ready.statement, record, signer)
+            ready = opener_of(record, encoded)
             statement = ready.statement
             key = record.key
             plain = ready.open(layout[end:], key, value, others)
             if statement.key_is_encrypted:
                 key = self._cipher_of_keys().decrypt(statement.topic, key)
-            if not ready.opened:
-                ready.opened = True
-                remembered[topic, encoded] = ready
+            if not ready.has_decrypted:
+                self._known.confirm(record, encoded, ready)
             self._decrypted += 1
             return plain, key, new(Headers, others)
 
@@ -383,7 +361,7 @@ class EncryptStep:
     def _opener(self, data_key: bytes, encoded: bytes, statement: Statement) -> Open:
         return opener(data_key, encoded, statement.bound)
 
-    def _judge(self, statement: Statement) -> None:
+    def _refuse_unprotected(self, statement: Statement) -> None:
         """Refuse a statement that does not protect the headers and the key as the options require."""
         missing = set(self._bound).difference(statement.bound)
         if missing:
@@ -400,7 +378,9 @@ class EncryptStep:
         """Return the cipher of record keys; unwrap the secret with the key service if it is not cached."""
         if self._secret is None:
             raise DecryptionError("there is no key_secret for record keys")
-        secret = self._keys.to_read(self._secret.key_id, self._secret.wrapped, RECORD_KEY_SCOPE).secret
+        secret = self._keys.data_key_to_decrypt(
+            self._secret.key_id, self._secret.wrapped, RECORD_KEY_SCOPE
+        ).secret
         known = self._record_keys
         if known is None or known[0] != secret:
             known = self._record_keys = secret, RecordKeys(secret)

@@ -71,6 +71,15 @@ class AwsKms(KeyServiceOptions, frozen=True, kw_only=True):
     """
 
     type: ClassVar[str] = "aws_kms"
+    printable: ClassVar[tuple[str, ...]] = (
+        "region",
+        "keys",
+        "endpoint",
+        "timeout_ms",
+        "attempts",
+        "deleted_keys",
+        "allow_http",
+    )
 
     region: Annotated[str, msgspec.Meta(min_length=1)]
     keys: dict[str, str] = msgspec.field(default_factory=dict)

@@ -62,6 +62,14 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
     """
 
     type: ClassVar[str] = "file"
+    printable: ClassVar[tuple[str, ...]] = (
+        "keyring",
+        "permissions",
+        "max_stale_ms",
+        "root",
+        "counter",
+        "await_version_ms",
+    )
 
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     permissions: Permissions = "owner"

@@ -7,7 +7,7 @@ table ``{type = "vault", url = ...}``. Other packages add services by entry poin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from headerware.core.errors import KeyDeletedError, PluginError
 from headerware.core.options import from_option
@@ -75,6 +75,9 @@ class KeyService(Protocol):
 
 class KeyServiceOptions(SecretOptions, frozen=True, kw_only=True):
     """Hold the options of a key service, and open the service; a subclass adds its options as fields."""
+
+    printable: ClassVar[tuple[str, ...]] = ()
+    """The options that ``headerware explain`` may print; all other options may be secrets, and are hidden."""
 
     def open(self, context: Context) -> KeyService:  # noqa: ARG002 - for subclasses
         """Return the opened service; each subclass implements this.

@@ -70,6 +70,18 @@ class Vault(KeyServiceOptions, frozen=True, kw_only=True):
     """
 
     type: ClassVar[str] = "vault"
+    printable: ClassVar[tuple[str, ...]] = (
+        "url",
+        "mount",
+        "keys",
+        "token_file",
+        "namespace",
+        "ca",
+        "bind",
+        "timeout_ms",
+        "deleted_keys",
+        "allow_http",
+    )
 
     url: str
     mount: Annotated[str, msgspec.Meta(min_length=1)] = "transit"

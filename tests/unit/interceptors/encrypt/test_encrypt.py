@@ -31,7 +31,7 @@ from headerware.interceptors import Compress, Sign, Slice
 from headerware.interceptors.encrypt import Encrypt, envelope, new_key_secret, rewrapped_key_secret
 from headerware.interceptors.encrypt.envelope import Statement
 from headerware.keyring import Algorithm, with_deletion, with_new_key, with_rotation
-from headerware.keyring.services import FileKeys, KeyService, Wrapped
+from headerware.keyring.services import AwsKms, FileKeys, KeyService, KeyServiceOptions, Vault, Wrapped
 from headerware.keyring.services.data_keys import OTHER_SCOPE
 from headerware.keyring.writing import edit_keyring
 
@@ -282,11 +282,16 @@ class TestOptions:
         wire = sent(opened())
         reader = opened(key_ids=("orders",), side="consumer")
         assert read(reader, wire) == RECORD
-        with pytest.raises(InterceptorError, match="sending needs a key_id"):
+        with pytest.raises(
+            InterceptorError,
+            match="expected a key_id to encrypt with, because this chain sends records; found none",
+        ):
             sent(reader)
 
     def test_a_producer_does(self, opened: Open) -> None:
-        with pytest.raises(ConfigError, match="sending needs the id of a key"):
+        with pytest.raises(
+            ConfigError, match="key_id: expected a key_id to encrypt with, because this chain sends records"
+        ):
             opened(key_ids=("orders",), side="producer")
 
     def test_configuration_names_the_service(self, path: Path) -> None:
@@ -313,6 +318,38 @@ class TestOptions:
         [explained] = explain(config)
         [shown] = [option.value for option in explained.options if option.name == "key_service"]
         assert shown == {**table, "token": "[hidden]"}
+
+    def test_options_of_another_packages_service_are_hidden_unless_it_permits_printing(self) -> None:
+        class Hsm(KeyServiceOptions, frozen=True, kw_only=True):
+            type = "hsm"
+            printable = ("slot",)
+            slot: int
+            api_key: str
+            pin: str
+
+        options = Encrypt(key_service=Hsm(slot=1, api_key="a", pin="1234"), key_id="orders")
+        table = {"type": "hsm", "slot": 1, "api_key": "a", "pin": "1234"}
+        expected = {"type": "hsm", "slot": 1, "api_key": "[hidden]", "pin": "[hidden]"}
+        assert options.shown("key_service", table) == expected
+
+    @pytest.mark.parametrize(
+        ("written", "shown"),
+        [
+            ("${env:VAULT_TOKEN}", "${env:VAULT_TOKEN}"),
+            ("${env:VAULT_TOKEN:-hvs.secret}", "[hidden]"),
+            ("${env:VAULT_TOKEN}hvs.secret", "[hidden]"),
+        ],
+    )
+    def test_a_secret_is_shown_only_as_the_name_of_its_variable(self, written: str, shown: str) -> None:
+        options = Encrypt(key_service=Vault(url="https://vault.example", token="t"), key_id="orders")
+        assert options.shown("key_service", {"type": "vault", "token": written})["token"] == shown
+
+    @pytest.mark.parametrize("service", [AwsKms, FileKeys, Vault])
+    def test_options_of_our_services_are_printed_except_the_token(
+        self, service: type[KeyServiceOptions]
+    ) -> None:
+        hidden = {"token"} if service is Vault else set()
+        assert {*service.__struct_fields__} == {*service.printable, *hidden}
 
     def test_a_service_that_is_not_there(self) -> None:
         with pytest.raises(ConfigError, match="key_service: there is no key service type 'valt'"):

@@ -1,0 +1,81 @@
+"""The options that ``encrypt`` and ``encrypt_fields`` share, and which of them are printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from headerware.core.errors import ConfigError
+from headerware.core.hooks import Interceptor, Role
+from headerware.core.options import from_option, kinds
+from headerware.core.origins import Origins
+from headerware.core.requirement import Require, requirement
+from headerware.keyring import key_id_problem
+from headerware.keyring.services import KeyServiceOptions, key_service_type
+from headerware.keyring.services.data_keys import CACHE_ENTRIES
+
+_VARIABLE: Final = re.compile(r"\$\{env:[A-Za-z0-9_]+\}")
+"""A text that only names a variable of the environment; a default value could be a secret."""
+
+
+class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
+    """The options of all interceptors that encrypt."""
+
+    role: ClassVar[Role] = Role.PROTECT
+    hides: ClassVar[bool] = True
+    blocks: ClassVar[bool] = True
+    names_cluster: ClassVar[bool] = True
+
+    key_service: Annotated[Any, kinds(key_service_type)]
+    key_id: str | None = None
+    key_ids: tuple[str, ...] = ()
+    require: Require = "enforce"
+    cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    accept_origins: tuple[str, ...] = ()
+    data_key_max_age_ms: Annotated[int, msgspec.Meta(ge=1)] = 3_600_000
+    data_key_max_uses: Annotated[int, msgspec.Meta(ge=1)] = 1 << 30
+    data_key_max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 40
+    data_key_cache_ms: Annotated[int, msgspec.Meta(ge=1)] = 7_200_000
+    data_key_cache_entries: Annotated[int, msgspec.Meta(ge=2)] = CACHE_ENTRIES
+    key_service_timeout_ms: Annotated[int, msgspec.Meta(ge=1)] = 5_000
+
+    def __post_init__(self) -> None:
+        """Normalize the options, and refuse options that are not valid."""
+        msgspec.structs.force_setattr(self, "require", requirement(self.require))
+        # Code may also give the name of a service, or a table, which may hold secrets: replace it by options,
+        # which show none.
+        if isinstance(self.key_service, str | Mapping):
+            service = from_option(self.key_service, key_service_type, path="key_service")
+            msgspec.structs.force_setattr(self, "key_service", service)
+        for path, key_id in (("key_id", self.key_id), *(("key_ids", each) for each in self.key_ids)):
+            if key_id is not None and (problem := key_id_problem(key_id)):
+                raise ConfigError(problem, path=path)
+        if not self.accepted_ids:
+            raise ConfigError(
+                "expected the key_id to encrypt with, or the key_ids that records may name; found neither",
+                path="key_id",
+            )
+        Origins(self.accept_origins)
+
+    def shown(self, option: str, written: Any) -> Any:
+        """Return an option as it may be printed; only the key service's ``printable`` options are shown."""
+        if option != "key_service" or not isinstance(written, Mapping):
+            return written
+        service = self.key_service
+        printable = ("type", *(service.printable if isinstance(service, KeyServiceOptions) else ()))
+        return {
+            name: value if name in printable or _names_a_variable(value) else "[hidden]"
+            for name, value in written.items()
+        }
+
+    @property
+    def accepted_ids(self) -> frozenset[str]:
+        """The key-encryption keys that records may name."""
+        return frozenset((*self.key_ids, *(() if self.key_id is None else (self.key_id,))))
+
+
+def _names_a_variable(value: object) -> bool:
+    return isinstance(value, str) and _VARIABLE.fullmatch(value) is not None

@@ -1,0 +1,157 @@
+"""Check the statements of records, and remember the statements that have decrypted a record.
+
+A statement is remembered only after it has decrypted a record. So only somebody with a data key can fill the
+cache. After a second, its data key is asked for again, so a forgotten or deleted key is soon no longer used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import DecryptionError
+from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headerware.core.record import Record
+    from headerware.interceptors.encrypt.envelope import Statement
+    from headerware.keyring.services import DataKey
+
+_CHECK_EVERY_MS: Final = 1_000
+"""How long a data key decrypts before its validity is checked again, in milliseconds."""
+_MAX_STATEMENTS: Final = 4096
+_MAX_STATEMENTS_BYTES: Final = 4 << 20
+_Opener = TypeVar("_Opener")
+
+
+def check_signer(statement: Statement, record: Record, signer: Callable[[str], str | None]) -> None:
+    """Refuse a record whose signature was removed, or replaced by another signer's.
+
+    ``signer`` is :attr:`headerware.Context.signer`; if no step verifies, signatures are ignored.
+    """
+    if not statement.signer:
+        return
+    verified = record.verified
+    if verified is None:
+        if signer(record.topic) is not None:
+            raise DecryptionError(
+                f"it was encrypted to be signed with key {statement.signer!r}, and has no signature"
+            )
+    elif verified.key_id != statement.signer:
+        raise DecryptionError(
+            f"it was encrypted to be signed with key {statement.signer!r}, and is signed with "
+            f"{verified.key_id!r}"
+        )
+
+
+def _accept(statement: Statement) -> None:
+    """Accept every statement."""
+
+
+class StatementOpener(Generic[_Opener]):
+    """A statement, and ``open``: the function that decrypts records with this statement."""
+
+    __slots__ = ("checked_ms", "data_key", "has_decrypted", "open", "statement")
+
+    def __init__(self, statement: Statement, open_: _Opener, data_key: DataKey, checked_ms: int) -> None:
+        self.statement: Final = statement
+        self.open: Final = open_
+        self.data_key: Final = data_key
+        self.checked_ms: int = checked_ms
+        """When the validity of the data key was last checked."""
+        self.has_decrypted: bool = False
+        """Whether it has decrypted a record, which proves that the statement is genuine."""
+
+
+class KnownStatements(Generic[_Opener]):
+    """Find the opener for a record's statement; for one caller at a time.
+
+    The caller asks :meth:`get` for each record, and calls :meth:`confirm` after an opener has decrypted its
+    first record.
+
+    Args:
+        keys: the session's keys.
+        prepare: makes an opener from ``(data key, statement's bytes, statement)``.
+        signer: :attr:`headerware.Context.signer`.
+        also_refuse: raises DecryptionError for some of the statements that
+            :meth:`SessionKeys.accepted_statement` accepts.
+    """
+
+    def __init__(
+        self,
+        keys: SessionKeys,
+        prepare: Callable[[bytes, bytes, Statement], _Opener],
+        signer: Callable[[str], str | None],
+        also_refuse: Callable[[Statement], None] = _accept,
+    ) -> None:
+        self._keys = keys
+        self._now_ms = keys.now_ms
+        self._signer = signer
+        self._prepare = prepare
+        self._also_refuse = also_refuse
+        self._own = keys.known_cluster()
+        self._remembered: Final[BoundedCache[tuple[str, bytes], StatementOpener[_Opener]]] = BoundedCache(
+            _MAX_STATEMENTS, max_cost=_MAX_STATEMENTS_BYTES, cost=lambda asked, _known: len(asked[1])
+        )
+
+    def get(self, record: Record, encoded: bytes) -> StatementOpener[_Opener]:
+        """Return the opener for a record's statement, after all checks of the statement and its signer.
+
+        Raises:
+            HeldBackError: the key service cannot be reached now.
+            DecryptionError: the statement or its signer is refused, or its key was deleted.
+        """
+        try:
+            known = self._remembered[record.topic, encoded]
+        except KeyError:
+            return self._check_and_open(record, encoded)
+        if not 0 <= self._now_ms() - known.checked_ms < _CHECK_EVERY_MS:
+            return self._check_and_open(record, encoded)
+        if known.statement.signer:
+            check_signer(known.statement, record, self._signer)
+        return known
+
+    def confirm(self, record: Record, encoded: bytes, opener: StatementOpener[_Opener]) -> None:
+        """Remember an opener that has decrypted a record."""
+        opener.has_decrypted = True
+        self._remembered[record.topic, encoded] = opener
+
+    def prefetch(self, statements: Iterable[tuple[Record, bytes]]) -> None:
+        """Unwrap the data keys of statements that are not remembered, several at once."""
+        unknown = [asked for asked in statements if self._remembered.get((asked[0].topic, asked[1])) is None]
+        wanted = []
+        for record, encoded in unknown if len(unknown) > 1 else ():  # get() unwraps the key of a single one
+            try:
+                statement = self._accepted(record.topic, encoded)
+                check_signer(statement, record, self._signer)
+            except DecryptionError:
+                continue  # decrypting the record raises the error
+            wanted.append((statement.key_id, statement.wrapped, scope_of(statement.cluster, statement.topic)))
+        if wanted:
+            self._keys.data_keys.prefetch(wanted)
+
+    def _check_and_open(self, record: Record, encoded: bytes) -> StatementOpener[_Opener]:
+        """Check a statement and its data key, and return its opener; the key service is called last."""
+        keys, topic = self._keys, record.topic
+        if self._own is None and keys.own_cluster() is not None:
+            self._own = keys.own_cluster()
+            self._remembered.clear()
+        known = self._remembered.get((topic, encoded))
+        statement = self._accepted(topic, encoded) if known is None else known.statement
+        check_signer(statement, record, self._signer)
+        scope = scope_of(statement.cluster, statement.topic)
+        data_key = keys.data_key_to_decrypt(statement.key_id, statement.wrapped, scope)
+        now_ms = keys.now_ms()
+        if known is None or data_key is not known.data_key:
+            opener = self._prepare(data_key.secret, encoded, statement)
+            return StatementOpener(statement, opener, data_key, now_ms)
+        known.checked_ms = now_ms
+        return known
+
+    def _accepted(self, topic: str, encoded: bytes) -> Statement:
+        statement = self._keys.accepted_statement(encoded, topic, self._own)
+        self._also_refuse(statement)
+        return statement
