@@ -125,7 +125,8 @@ class Policy:
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
         """Return another outcome after a topic has refused records of this one.
 
-        By default the unit is pending.
+        By default the unit is pending. Another policy must return fewer or other records, and sooner or
+        later records that are accepted, or none: it is asked until no record is refused.
 
         Args:
             outcome: the outcome.
@@ -427,13 +428,13 @@ class Worker:
         if is_due:
             self._policy.renew()
 
-        def offsets_of(becoming: Sequence[Outcome]) -> list[TopicPartition]:
-            for outcome in becoming:
+        def offsets_of(current: Sequence[Outcome]) -> list[TopicPartition]:
+            for outcome in current:
                 self._note(outcome)
             return topic_partitions(self._commits(everything=is_due))
 
-        def account_of(becoming: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
-            return self._policy.account(becoming, offsets) if becoming else None
+        def account_of(current: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
+            return self._policy.account(current, offsets) if current else None
 
         try:
             became = transact(

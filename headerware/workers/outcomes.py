@@ -5,8 +5,8 @@
     dropped        nothing is written, and it is done
     pending        nothing is written, and the next process decides about it again
 
-If a topic refuses a record for its size, key, time or partition, the other records do not wait: the worker
-decides about that unit again, and sends the transaction anew.
+If a topic refuses a record for its size, key, time or partition, the worker decides again about the unit of
+that record and retries the transaction, so other records are not blocked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Outcome:
 
     Args:
         unit: the unit.
-        disposition: see above.
+        disposition: one of the four in the module's docstring.
         records: the records that are written for it.
         why: the reason, in a word, for counters; empty if there is none.
         about: any value that the policy needs when the outcome is committed.
@@ -86,17 +86,34 @@ class Outcome:
             now_ms: the time, in milliseconds since the epoch.
             why: the reason in a word; by default the step that refused it, and the class of the error.
         """
-        outcome = cls(unit, "dead_letter", why=why or reason_of(error))
-        outcome._smaller = [
-            _dead_letters_of(record, error, topic, group_id, cluster, now_ms) for record in unit.records
-        ]
+        outcome = cls(unit, "dead_letter", why=why or _reason_of(error))
+
+        def dead_letters_of(original: Record) -> Iterator[Record]:
+            """Yield the dead letter of a record, and smaller ones if the topic refuses it."""
+            readable = is_readable(original)
+            for dead_letter, is_stub in dead_letters(
+                original if readable else original.replace(headers=EMPTY),
+                error,
+                stubs=True,
+                topic=topic,
+                names="headerware",
+                stage="ON_CONSUME",
+                group_id=group_id,
+                cluster=cluster,
+                now_ms=now_ms,
+            ):
+                # Without headers, a reader would mistake the dead letter for the original record.
+                if readable or is_stub:
+                    yield dead_letter
+
+        outcome._smaller = [dead_letters_of(record) for record in unit.records]
         outcome.records = [next(smaller) for smaller in outcome._smaller]
         return outcome
 
-    def refused(self, errors: Mapping[int, KafkaError]) -> Outcome | None:
-        """Replace dead letters that a topic has refused by smaller ones, and return the outcome.
+    def shrink_refused(self, errors: Mapping[int, KafkaError]) -> Outcome | None:
+        """Replace, in place, each dead letter that a topic has refused by a smaller one; return this outcome.
 
-        Return None for an outcome of another kind, about which the worker decides again.
+        Return None if this is not a dead letter; the caller then asks the policy.
 
         Raises:
             HeaderwareError: the topic refuses even a stub.
@@ -108,43 +125,19 @@ class Outcome:
             if smaller is None:
                 original = self.unit.records[index]
                 where = position(original.topic, original.partition, original.offset)
+                topic = self.records[index].topic
                 raise HeaderwareError(
-                    f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
-                    f"{error.str()}; the partition waits until the topic takes it"
+                    f"{topic} refuses even a stub of the dead letter of {where}: {error.str()}; raise "
+                    f"max.message.bytes of {topic}, or correct the topic, and the partition continues"
                 )
             self.records[index] = smaller
         return self
 
 
-def reason_of(error: HeaderwareError) -> str:
+def _reason_of(error: HeaderwareError) -> str:
     """Return the step that refused a record, and the class of the error, for counters."""
     step = getattr(error, "step", None)
     return f"{step}: {type(error).__name__}" if step else type(error).__name__
-
-
-def _dead_letters_of(
-    original: Record,
-    error: InterceptorError,
-    topic: str,
-    group_id: str,
-    cluster: str | None,
-    now_ms: int,
-) -> Iterator[Record]:
-    """Yield the dead letter of a record, and smaller ones if the topic refuses it."""
-    readable = is_readable(original)
-    for dead_letter, is_stub in dead_letters(
-        original if readable else original.replace(headers=EMPTY),
-        error,
-        stubs=True,
-        topic=topic,
-        names="headerware",
-        stage="ON_CONSUME",
-        group_id=group_id,
-        cluster=cluster,
-        now_ms=now_ms,
-    ):
-        if readable or is_stub:  # a dead letter without its headers would be taken for the record
-            yield dead_letter
 
 
 def transact(
@@ -165,10 +158,11 @@ def transact(
         offsets_of: returns the offsets to commit for these outcomes.
         group_metadata: the group metadata of the consumer that has read.
         decide_again: returns another outcome for an outcome with refused records, from the errors by the
-            indexes of the records. Dead letters that are refused do not come there: smaller ones replace
-            them.
+            indexes of the records. It must return fewer or other records, and sooner or later records that
+            are accepted, or none: it is called until no record is refused. Not called for dead letters,
+            which are replaced by smaller ones.
         account_of: returns a record that describes outcomes and offsets, and is written with them, or None.
-        delivered: gets the reports of the records, by their indexes over all outcomes.
+        delivered: filled with the reports of the records, by their indexes over all outcomes.
 
     Raises:
         HeaderwareError: a topic refuses the account, or even a stub of a dead letter.
@@ -176,25 +170,28 @@ def transact(
         StaleGroupError: the group has given the partitions to another member.
         confluent_kafka.KafkaException: the cluster refuses a request, or does not answer.
     """
-    becoming = [*outcomes]
+    current = [*outcomes]
     while True:
         indexes = [
-            (at, index) for at, outcome in enumerate(becoming) for index in range(len(outcome.records))
+            (outcome_index, index)
+            for outcome_index, outcome in enumerate(current)
+            for index in range(len(outcome.records))
         ]
-        records = [becoming[at].records[index] for at, index in indexes]
-        offsets = offsets_of(becoming)
-        if (account := account_of(becoming, offsets)) is not None:
+        records = [current[outcome_index].records[index] for outcome_index, index in indexes]
+        offsets = offsets_of(current)
+        if (account := account_of(current, offsets)) is not None:
             records.append(account)
-        unfit = sender.send(records, offsets, group_metadata, delivered=delivered)
-        if not unfit:
-            return becoming
+        refused_by_index = sender.send(records, offsets, group_metadata, delivered=delivered)
+        if not refused_by_index:
+            return current
         refused: dict[int, dict[int, KafkaError]] = {}
-        for number, error in unfit.items():
+        for number, error in refused_by_index.items():
             if number == len(indexes) and account is not None:
                 raise HeaderwareError(
                     f"{account.topic} takes no accounts: {error.str()}; nothing was written"
                 )
-            at, index = indexes[number]
-            refused.setdefault(at, {})[index] = error
-        for at, errors in refused.items():
-            becoming[at] = becoming[at].refused(errors) or decide_again(becoming[at], errors)
+            outcome_index, index = indexes[number]
+            refused.setdefault(outcome_index, {})[index] = error
+        for outcome_index, errors in refused.items():
+            outcome = current[outcome_index]
+            current[outcome_index] = outcome.shrink_refused(errors) or decide_again(outcome, errors)

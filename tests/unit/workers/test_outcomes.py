@@ -82,7 +82,9 @@ class TestTransact:
         assert [record.value for record in sender.sent[0]] == [None]
 
     def test_a_stub_that_is_refused_is_an_error(self) -> None:
-        with pytest.raises(HeaderwareError, match=r"dead does not even take a stub .* orders\[0\]@0"):
+        with pytest.raises(
+            HeaderwareError, match=r"^dead refuses even a stub .* orders\[0\]@0: .* max.message.bytes of dead"
+        ):
             run(Refuses(lambda _: True), [dead_lettered(unit_of(b"v"))])
 
     def test_an_account_that_is_refused_is_an_error(self) -> None:
