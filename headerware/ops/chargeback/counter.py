@@ -5,9 +5,9 @@ stores the sums of incoming traffic together with the offsets up to which record
 killed therefore loses little work and no count.
 
 Reads are counted by committed offsets. A run takes the committed offsets of groups, and counts the records
-between these offsets and the offsets that the last run took. If a group lagged, these records may have been
-counted as incoming before; they are then read again, to count only their reads. A run therefore begins at the
-offset of the group that lagged most.
+between these offsets and the offsets that the last run took. A lagging group reads records that an earlier
+run already counted as incoming. This run reads those records again and counts only the group's reads, so it
+begins at the offset of the group that lagged most.
 
 Records of aborted and open transactions count too, because the brokers carried them; Spark's connector also
 reads them. A different ``isolation.level`` in the settings takes precedence.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from confluent_kafka import KafkaException
 
-from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
+from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.patterns import fits
 from headerware.core.topics import TopicPatterns
@@ -35,7 +34,7 @@ from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.ops.audit.accounts import Account, account_usage, decode_account
 from headerware.ops.audit.reports import audit_usage
-from headerware.ops.chargeback.kept import KeptUsage, Moment, Position, Step
+from headerware.ops.chargeback.kept import CountedRange, KeptUsage, Moment, Position
 from headerware.ops.chargeback.reads import Covered, ReadRange, reads_between
 from headerware.ops.chargeback.rules import (
     HOUR_SECONDS,
@@ -58,11 +57,11 @@ if TYPE_CHECKING:
     from headerware.ops.chargeback.usage import Usage
 
 _GROUP: Final = "headerware-chargeback"
-_KEPT_AFTER: Final = 100_000
-"""The sums are stored after this many records."""
-_REPORTS_KEPT_AFTER: Final = 10_000
+_STORE_EVERY_RECORDS: Final = 100_000
+_STORE_EVERY_REPORTS: Final = 10_000
 _AUDIT: Final = "audit:"
-"""The prefix for the positions of an audit topic, whose traffic may be counted too, with other offsets."""
+"""The prefix under which the offsets of an audit topic's reports are stored; the topic's own traffic has
+separate offsets."""
 _INTERNAL: Final = "__"
 """The prefix of the names of Kafka's own topics, which patterns do not match."""
 
@@ -107,7 +106,7 @@ def count_usage(
         audit_topics: the topics with the reports of consumers' ``audit``, and with the accounts of guards.
         timeout_s: how long the cluster may be without an answer, in seconds.
         on_progress: called with a topic and how far the topic was read.
-        clock: returns the current time with its time zone, which is stored with the groups' offsets.
+        clock: returns the current time, with a time zone; the time is stored with the groups' offsets.
 
     Returns:
         The numbers that are new since the last run.
@@ -143,7 +142,7 @@ def count_usage(
     return Counted(
         topics=tuple(names),
         records=sum(run.records for run in runs),
-        bytes=sum(run.bytes for run in runs),
+        bytes=sum(run.size_bytes for run in runs),
         reports=reports,
         missed=missed,
     )
@@ -154,50 +153,50 @@ class _TopicRun:
 
     def __init__(self, kept: KeptUsage, topic: str, now: Moment | None) -> None:
         self.topic: Final = topic
-        self.records = self.bytes = self.missed = 0
+        self.records = self.size_bytes = self.missed = 0
         self._kept: Final = kept
         self._now: Final = now
         self._before: Final = None if now is None else kept.moment(topic)
         self._named: Final = named_reader(default_names())
-        self._positions: Final = {number: position for (_, number), position in kept.positions(topic).items()}
+        self._positions: Final = _positions(kept, topic)
 
     def read(self, reader: TopicReader, on_progress: Callable[[str, Progress], object] | None) -> None:
         """Count the new records, and store the sums."""
         reader.start(offsets=self._starts(reader.partitions))
         bounds = reader.bounds
-        done = {
-            number: _counted_to(self.topic, number, self._positions.get(number), *bounds[number])
-            for number in bounds
-        }
-        self.missed = sum(each.missed for each in done.values())
-        covered = [Covered(self.topic, number, *bounds[number]) for number in bounds]
-        ranges, unknown = self._reads(covered)
-        came, read = _Sums(self.topic), _Sums(self.topic)
+        unstored = _start_counts(self.topic, self._positions, bounds)
+        self.missed = sum(each.missed for each in unstored.values())
+        covered = [Covered(self.topic, partition, *bounds[partition]) for partition in bounds]
+        ranges, rows = self._reads(covered)
+        incoming, reads = _Sums(self.topic), _Sums(self.topic)
         for batch in reader.to_end(each_batch=True):
             for message in batch:
-                self._count(message, done, ranges.get(message.partition() or 0, ()), came, read)
-            if came.records >= _KEPT_AFTER:
-                self._keep(came, done)
-                came = _Sums(self.topic)
+                self._count(message, unstored, ranges.get(message.partition() or 0, ()), incoming, reads)
+            if incoming.records >= _STORE_EVERY_RECORDS:
+                self._store(incoming, unstored)
+                incoming = _Sums(self.topic)
             if on_progress is not None:
                 on_progress(self.topic, reader.progress)
-        for number, (_, end) in bounds.items():
-            done[number].end = max(done[number].end, end)  # the last offsets may have no record
-        self._keep(came, done)
+        _skip_to_ends(unstored, bounds)
+        self._store(incoming, unstored)
         if self._now is not None:
-            sums = _merged(chain(read.lines(), map(_line_of, unknown)))
+            sums = _merged(chain(reads.lines(), map(_line_of, rows)))
             self._kept.add_moment(self.topic, self._before, self._now, sums)
 
     def _starts(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Return the offsets to begin at: after the counted records, or where a lagging group began."""
-        starts = {number: position.end for number, position in self._positions.items()}
-        for (group, topic, number), offset in (self._before.offsets if self._before else {}).items():
-            moved = self._now is not None and self._now.offsets.get((group, topic, number), 0) > offset
-            if moved and number in starts:
-                starts[number] = min(starts[number], offset)
-        return {number: starts.get(number, 0) for number in partitions}
+        """Return the offset at which to begin in each partition.
+
+        This is the end of the counted records, or the smaller previous offset of a group that has advanced.
+        """
+        starts = {partition: counted.end for partition, counted in self._positions.items()}
+        for (group, topic, partition), offset in (self._before.offsets if self._before else {}).items():
+            advanced = self._now is not None and self._now.offsets.get((group, topic, partition), 0) > offset
+            if advanced and partition in starts:
+                starts[partition] = min(starts[partition], offset)
+        return {partition: starts.get(partition, 0) for partition in partitions}
 
     def _reads(self, covered: Sequence[Covered]) -> tuple[dict[int, list[ReadRange]], Sequence[Usage]]:
+        """Return the ranges to count, by partition, and the rows of reads that need no counting."""
         if self._now is None or self._before is None:
             return {}, ()
         later = {reader: offset for reader, offset in self._now.offsets.items() if reader[1] == self.topic}
@@ -205,19 +204,19 @@ class _TopicRun:
         ranges: defaultdict[int, list[ReadRange]] = defaultdict(list)
         for each in found.ranges:
             ranges[each.partition].append(each)
-        return ranges, found.known
+        return ranges, found.rows
 
     def _count(
         self,
         message: Message,
-        done: Mapping[int, _Done],
+        unstored: Mapping[int, _Unstored],
         ranges: Sequence[ReadRange],
-        came: _Sums,
-        read: _Sums,
+        incoming: _Sums,
+        reads: _Sums,
     ) -> None:
         record = record_of(message)
-        number, offset = record.partition or 0, record.offset or 0
-        is_new = offset >= done[number].end
+        partition, offset = record.partition or 0, record.offset or 0
+        is_new = offset >= unstored[partition].end
         readers = [each for each in ranges if each.begin <= offset < each.end]
         if not is_new and not readers:
             return
@@ -225,23 +224,23 @@ class _TopicRun:
         headers = record.headers if is_readable(record) else EMPTY
         owner, opening, part, broken = self._named(headers)
         hour = None if record.timestamp_ms is None else hour_number(record.timestamp_ms)
-        key = _Key(hour, None, owner, opening, broken, *_message(part, number))
+        key = _Key(hour, None, owner, opening, broken, *_message(part, partition))
         size = record_bytes(record.key, record.value, headers)
         if is_new:
-            came.add(key, size)
+            incoming.add(key, size)
             self.records += 1
-            self.bytes += size
-            done[number].end = offset + 1
+            self.size_bytes += size
+            unstored[partition].end = offset + 1
         for each in readers:
             read_hour = int(each.hour.timestamp()) // HOUR_SECONDS
-            read.add(key._replace(hour=read_hour, group=each.group), size)
+            reads.add(key._replace(hour=read_hour, group=each.group), size)
 
-    def _keep(self, came: _Sums, done: Mapping[int, _Done]) -> None:
-        self._kept.add(self.topic, _steps(done), _merged(came.lines()))
-        _begin_after(done)
+    def _store(self, incoming: _Sums, unstored: Mapping[int, _Unstored]) -> None:
+        self._kept.add(self.topic, _ranges(unstored), _merged(incoming.lines()))
+        _begin_after(unstored)
 
 
-class _Done:
+class _Unstored:
     """The offsets of a partition that are counted but not stored yet, from ``begin`` to ``end``."""
 
     __slots__ = ("begin", "end", "missed")
@@ -251,26 +250,48 @@ class _Done:
         self.missed = missed
 
 
-def _counted_to(topic: str, number: int, position: Position | None, begin: int, end: int) -> _Done:
+def _positions(kept: KeptUsage, name: str) -> dict[int, Position]:
+    """Return the offsets up to which the partitions of a topic were counted, by partition."""
+    return {partition: counted for (_, partition), counted in kept.positions(name).items()}
+
+
+def _start_counts(
+    topic: str, positions: Mapping[int, Position], bounds: Mapping[int, tuple[int, int]]
+) -> dict[int, _Unstored]:
+    return {
+        partition: _uncounted_from(topic, partition, positions.get(partition), begin, end)
+        for partition, (begin, end) in bounds.items()
+    }
+
+
+def _uncounted_from(topic: str, partition: int, counted: Position | None, begin: int, end: int) -> _Unstored:
     """Return where counting of a partition begins, and how many offsets were deleted uncounted."""
-    if position is None:
-        return _Done(begin)
-    if position.end > end:
+    if counted is None:
+        return _Unstored(begin)
+    if counted.end > end:
         raise ConfigError(
-            f"{topic} [{number}] ends at offset {end:,}, but was counted up to {position.end:,}: the topic "
-            "was recreated or truncated; count it into another file. If its leader was just elected, try "
-            "again"
+            f"{position(topic, partition, None)} ends at offset {end:,}, but was counted up to "
+            f"{counted.end:,}: the topic was recreated or truncated; count it into another file. If its "
+            "leader was just elected, try again"
         )
-    return _Done(max(begin, position.end), max(0, begin - position.end))
+    return _Unstored(max(begin, counted.end), max(0, begin - counted.end))
 
 
-def _steps(done: Mapping[int, _Done]) -> dict[int, Step]:
-    return {number: Step(each.begin, each.end, each.missed) for number, each in done.items()}
+def _skip_to_ends(unstored: Mapping[int, _Unstored], bounds: Mapping[int, tuple[int, int]]) -> None:
+    """Count up to the end of each partition, because its last offsets may have no record."""
+    for partition, (_, end) in bounds.items():
+        unstored[partition].end = max(unstored[partition].end, end)
 
 
-def _begin_after(done: Mapping[int, _Done]) -> None:
-    """Begin the next step after the stored offsets."""
-    for each in done.values():
+def _ranges(unstored: Mapping[int, _Unstored]) -> dict[int, CountedRange]:
+    return {
+        partition: CountedRange(each.begin, each.end, each.missed) for partition, each in unstored.items()
+    }
+
+
+def _begin_after(unstored: Mapping[int, _Unstored]) -> None:
+    """Begin the next range after the stored offsets."""
+    for each in unstored.values():
         each.begin, each.missed = each.end, 0
 
 
@@ -305,7 +326,7 @@ class _Sums:
         self.records += 1
 
     def lines(self) -> Iterator[tuple[Line, Sum]]:
-        """Yield the sums by decoded names; the same names may come several times."""
+        """Yield the sums by decoded names; a line may be yielded several times."""
         for key, (records, size) in self._sums.items():
             producer = name_of_producer(key.opening)
             line = Line(
@@ -385,16 +406,14 @@ class _AuditRun:
         self._kept: Final = kept
         self._topic: Final = topic
         self._name: Final = _AUDIT + topic
-        self._positions: Final = {
-            number: position for (_, number), position in kept.positions(self._name).items()
-        }
+        self._positions: Final = _positions(kept, self._name)
 
     def read(self, conf: Mapping[str, Any], timeout_s: float) -> None:
         """Count each new report once, and store the sums."""
         committed = {**conf, "isolation.level": "read_committed"}
         try:
             with TopicReader(committed, self._topic, group_id=_GROUP, timeout_s=timeout_s) as reader:
-                reader.start(offsets={number: each.end for number, each in self._positions.items()})
+                reader.start(offsets={partition: each.end for partition, each in self._positions.items()})
                 self._read(reader)
         except KafkaException as error:
             raise HeaderwareError(
@@ -402,24 +421,20 @@ class _AuditRun:
             ) from error
 
     def _read(self, reader: TopicReader) -> None:
-        done = {
-            number: _counted_to(self._topic, number, self._positions.get(number), *bounds)
-            for number, bounds in reader.bounds.items()
-        }
-        self.missed = sum(each.missed for each in done.values())
+        unstored = _start_counts(self._topic, self._positions, reader.bounds)
+        self.missed = sum(each.missed for each in unstored.values())
         reports: list[AuditReport | Account] = []
         for batch in reader.to_end(each_batch=True):
             for message in batch:
-                done[message.partition() or 0].end = (message.offset() or 0) + 1
+                unstored[message.partition() or 0].end = (message.offset() or 0) + 1
             reports += _reports(batch)
-            if len(reports) >= _REPORTS_KEPT_AFTER:
-                self._keep(reports, done)
+            if len(reports) >= _STORE_EVERY_REPORTS:
+                self._store(reports, unstored)
                 reports = []
-        for number, (_, end) in reader.bounds.items():
-            done[number].end = max(done[number].end, end)
-        self._keep(reports, done)
+        _skip_to_ends(unstored, reader.bounds)
+        self._store(reports, unstored)
 
-    def _keep(self, reports: Sequence[AuditReport | Account], done: Mapping[int, _Done]) -> None:
+    def _store(self, reports: Sequence[AuditReport | Account], unstored: Mapping[int, _Unstored]) -> None:
         new: list[AuditReport] = []
         # An account is committed exactly once; a report may be repeated.
         accounts = [each for each in reports if isinstance(each, Account)]
@@ -434,18 +449,24 @@ class _AuditRun:
                 sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
                 new.append(report)
         sums = _merged(map(_line_of, chain(audit_usage(new), account_usage(accounts))))
-        self._kept.add(self._name, _steps(done), sums, sequences=sequences)
-        _begin_after(done)
+        self._kept.add(self._name, _ranges(unstored), sums, sequences=sequences)
+        _begin_after(unstored)
         self.reports += len(new) + len(accounts)
 
 
 def _reports(messages: Iterable[Message]) -> Iterator[AuditReport | Account]:
     """Yield the reports of consumers and the accounts of guards; skip other records."""
-    for message in messages:
-        with suppress(WireFormatError):
-            yield decode_account(message.value())
-            continue
-        with suppress(WireFormatError):
-            report = decode_report(message.value())
-            if report.side == "consumer":
-                yield report
+    return (found for message in messages if (found := _report_of(message)) is not None)
+
+
+def _report_of(message: Message) -> AuditReport | Account | None:
+    """Return the report of a consumer or the account of a guard; None for another record."""
+    try:
+        return decode_account(message.value())
+    except WireFormatError:
+        pass  # it may be a report
+    try:
+        report = decode_report(message.value())
+    except WireFormatError:
+        return None
+    return report if report.side == "consumer" else None

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.sqlite_file import FileKind
 from headerware.ops.chargeback.reads import unread
 from headerware.ops.chargeback.rules import HOUR_SECONDS, Line, Sum, usage_of
@@ -110,7 +110,7 @@ class Moment(NamedTuple):
     offsets: Mapping[tuple[str, str, int], int]
 
 
-class Step(NamedTuple):
+class CountedRange(NamedTuple):
     """The counted offsets of a partition, from ``begin`` to ``end``; ``missed`` deleted ones come before."""
 
     begin: int
@@ -192,7 +192,7 @@ class KeptUsage:
     def add(
         self,
         topic: str,
-        steps: Mapping[int, Step],
+        counted: Mapping[int, CountedRange],
         sums: Mapping[Line, Sum],
         *,
         sequences: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
@@ -201,7 +201,7 @@ class KeptUsage:
 
         Args:
             topic: the topic.
-            steps: the counted offsets of each partition.
+            counted: the counted offsets of each partition.
             sums: the sums.
             sequences: for an audit topic, the sequences of all reports that are counted now, by session.
 
@@ -210,17 +210,18 @@ class KeptUsage:
             ConfigError: the file cannot be written.
         """
         with self._errors(), self._transaction("BEGIN IMMEDIATE") as connection:
-            for partition, step in steps.items():
+            for partition, each in counted.items():
                 found = connection.execute(
                     "SELECT end FROM position WHERE topic = ? AND partition = ?", (topic, partition)
                 ).fetchone()
-                if found is not None and found[0] != step.begin - step.missed:
+                if found is not None and found[0] != each.begin - each.missed:
                     raise HeaderwareError(
-                        f"{topic} [{partition}]: expected to count from offset {step.begin - step.missed}, "
-                        f"but another process has counted up to offset {found[0]} into {self._path}; no "
-                        "record was counted twice; run one process at a time"
+                        f"{position(topic, partition, None)}: expected to count from offset "
+                        f"{each.begin - each.missed}, but another process has counted up to offset "
+                        f"{found[0]} into {self._path}; no record was counted twice; run one process at a "
+                        "time"
                     )
-                connection.execute(_MOVE, (topic, partition, step.begin, step.end, step.missed))
+                connection.execute(_MOVE, (topic, partition, each.begin, each.end, each.missed))
             connection.executemany(_ADD, map(_row, sums.items()))
             connection.executemany(
                 "INSERT OR REPLACE INTO report VALUES (?, ?)",

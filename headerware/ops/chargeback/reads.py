@@ -72,12 +72,12 @@ class ReadRange(msgspec.Struct, frozen=True):
 class Reads(msgspec.Struct, frozen=True):
     """The reads between two moments.
 
-    The records in ``ranges`` are still to be counted. ``known`` has rows that need no counting: unknown
+    The records in ``ranges`` are still to be counted. ``rows`` need no counting: unknown
     reads, and topics that no group read.
     """
 
     ranges: tuple[ReadRange, ...] = ()
-    known: tuple[Usage, ...] = ()
+    rows: tuple[Usage, ...] = ()
 
 
 def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> Reads:

@@ -130,8 +130,8 @@ def usage(
         _require_columns(frame, _POSITIONS, "frame")
     reads = read_ranges(taken, _covered(frame, covered)) if taken else Reads()
     found = _counted(_with_reads(_extracted(frame, positions=bool(taken)), reads.ranges))
-    if reads.known:
-        found = found.unionByName(_usage_frame(frame.sparkSession, reads.known))
+    if reads.rows:
+        found = found.unionByName(_usage_frame(frame.sparkSession, reads.rows))
     return found if audit is None else _with_audit(found, audit)
 
 

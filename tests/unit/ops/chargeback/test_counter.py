@@ -11,7 +11,7 @@ from headerware import Chain, ConfigError, Producer
 from headerware.interceptors import HeaderIds, Slice, Trail
 from headerware.interceptors.audit import AuditCount, AuditReport
 from headerware.ops.chargeback import KeptUsage, count_usage, counter, record_bytes
-from headerware.ops.chargeback.kept import Step
+from headerware.ops.chargeback.kept import CountedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class TestCountUsage:
 
         self.produce(40)
         with monkeypatch.context() as patch:
-            patch.setattr(counter, "_KEPT_AFTER", 1)
+            patch.setattr(counter, "_STORE_EVERY_RECORDS", 1)
             with pytest.raises(CutOffError):
                 self.count(on_progress=cut_off)
         with KeptUsage(self.path) as kept:
@@ -102,15 +102,15 @@ class TestCountUsage:
         self.produce(3)
         assert self.count()[0].records == self.wire()[0]
 
-    @pytest.mark.parametrize("kept_after", [1, 10_000])
+    @pytest.mark.parametrize("store_every", [1, 10_000])
     def test_the_topic_of_an_audit_is_traffic_and_says_what_was_read(
         self,
         embedded_cluster: EmbeddedCluster,
         unique_topic: Callable[[str], str],
         monkeypatch: pytest.MonkeyPatch,
-        kept_after: int,
+        store_every: int,
     ) -> None:
-        monkeypatch.setattr(counter, "_REPORTS_KEPT_AFTER", kept_after)
+        monkeypatch.setattr(counter, "_STORE_EVERY_REPORTS", store_every)
         audit = unique_topic("audit")
         embedded_cluster.create_topic(audit, partitions=2)
         self.produce(4)
@@ -145,8 +145,10 @@ class TestCountUsage:
         self.count()
         with KeptUsage(self.path) as kept:
             (end,) = (position.end for (_, number), position in kept.positions().items() if number == 0)
-            kept.add(self.topic, {0: Step(end, end + 1)}, {})
-            with pytest.raises(ConfigError, match=f"ends at offset {end}, but was counted up to {end + 1}"):
+            kept.add(self.topic, {0: CountedRange(end, end + 1)}, {})
+            with pytest.raises(
+                ConfigError, match=rf"\[0\] ends at offset {end}, but was counted up to {end + 1}"
+            ):
                 count_usage(self.conf, [self.topic], kept, groups=None)
 
     @pytest.mark.parametrize("pattern", ["no-such-*", "!no-such-*"])

@@ -9,7 +9,7 @@ import pytest
 
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.ops.chargeback import KeptUsage
-from headerware.ops.chargeback.kept import Moment, Position, Step
+from headerware.ops.chargeback.kept import CountedRange, Moment, Position
 from headerware.ops.chargeback.rules import Line, Sum
 
 NINE = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -26,9 +26,9 @@ def path(tmp_path: Path) -> Path:
 class TestAdd:
     def test_sums_outlive_the_process(self, path: Path) -> None:
         with KeptUsage(path) as kept:
-            kept.add("orders", {0: Step(5, 10)}, {SHOP: Sum(4, 40, 1)})
+            kept.add("orders", {0: CountedRange(5, 10)}, {SHOP: Sum(4, 40, 1)})
         with KeptUsage(path) as kept:
-            kept.add("orders", {0: Step(10, 20), 1: Step(0, 1)}, {SHOP: Sum(2, 20)})
+            kept.add("orders", {0: CountedRange(10, 20), 1: CountedRange(0, 1)}, {SHOP: Sum(2, 20)})
             assert kept.positions("orders") == {
                 ("orders", 0): Position(5, 20, 0),
                 ("orders", 1): Position(0, 1, 0),
@@ -38,17 +38,17 @@ class TestAdd:
 
     def test_nothing_counts_twice(self, path: Path) -> None:
         with KeptUsage(path) as first, KeptUsage(path) as second:
-            first.add("orders", {0: Step(0, 10)}, {SHOP: Sum(10, 100)})
+            first.add("orders", {0: CountedRange(0, 10)}, {SHOP: Sum(10, 100)})
             said = r"another process has counted up to offset 10 into .* no record was counted twice"
             with pytest.raises(HeaderwareError, match=said):
-                second.add("orders", {1: Step(0, 5), 0: Step(0, 7)}, {SHOP: Sum(12, 120)})
+                second.add("orders", {1: CountedRange(0, 5), 0: CountedRange(0, 7)}, {SHOP: Sum(12, 120)})
             assert second.positions() == {("orders", 0): Position(0, 10, 0)}
             assert [row.records for row in second.usage()] == [10]
 
     def test_tells_what_was_missed(self, path: Path) -> None:
         with KeptUsage(path) as kept:
-            kept.add("orders", {0: Step(0, 10)}, {})
-            kept.add("orders", {0: Step(15, 20, missed=5)}, {})
+            kept.add("orders", {0: CountedRange(0, 10)}, {})
+            kept.add("orders", {0: CountedRange(15, 20, missed=5)}, {})
             assert kept.positions() == {("orders", 0): Position(0, 20, 5)}
 
     def test_what_is_unknown_stays_so(self, path: Path) -> None:
@@ -70,9 +70,9 @@ class TestAdd:
     def test_a_first_slice_may_come_in_a_later_run(self, path: Path) -> None:
         rest = SHOP._replace(owner=None, producer=None, partition=2, message=b"m" * 16)
         with KeptUsage(path) as kept:
-            kept.add("orders", {2: Step(0, 2)}, {rest: Sum(2, 20)})
+            kept.add("orders", {2: CountedRange(0, 2)}, {rest: Sum(2, 20)})
             assert [row.owner for row in kept.usage()] == [None]
-            kept.add("orders", {2: Step(2, 3)}, {rest._replace(owner="shop", first=True): Sum(1, 10)})
+            kept.add("orders", {2: CountedRange(2, 3)}, {rest._replace(owner="shop", first=True): Sum(1, 10)})
             (row,) = kept.usage()
         assert (row.owner, row.records) == ("shop", 3)
 

@@ -45,7 +45,7 @@ class TestReadRanges:
 
     def test_say_of_a_topic_that_nobody_read_that_it_is_so(self) -> None:
         found = read_ranges([at(NINE, 10), at(TEN, 10)], ALL)
-        assert found.known == (
+        assert found.rows == (
             Usage(hour=None, topic="orders", direction="out", records=0, bytes=0, source="offsets"),
         )
 
@@ -63,7 +63,7 @@ class TestReadRanges:
     ) -> None:
         found = read_ranges([at(NINE, begin), at(TEN, end)], [Covered("orders", 0, 20, 100)])
         assert [(each.begin, each.end) for each in found.ranges] == ranges
-        assert found.known == (unknown(records),)
+        assert found.rows == (unknown(records),)
 
     def test_are_unknown_of_a_topic_that_is_not_there(self) -> None:
         found = read_ranges([at(NINE, 1, topic="other"), at(TEN, 5, topic="other")], [])
@@ -82,7 +82,7 @@ class TestReadRanges:
             for partition in (0, 1)
             for moment, offset in ((NINE, 0), (TEN, 7))
         ]
-        assert read_ranges(offsets, []).known == (unknown(14),)
+        assert read_ranges(offsets, []).rows == (unknown(14),)
 
     def test_refuse_a_moment_without_a_time_zone(self) -> None:
         with pytest.raises(ConfigError, match=r"^offsets\.at: expected moments with a time zone"):
