@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.text import Text
 
 from headerware.cli.json_output import answer
-from headerware.cli.kafka import QUIET, Cluster, cluster_options
+from headerware.cli.kafka import QUIET, Cluster, cluster_options, require_servers
 from headerware.cli.options import json_option
 from headerware.cli.tables import output_console
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
 
 if TYPE_CHECKING:
-    from headerware.ops.doctor import Finding
+    from headerware.ops.doctor import Finding, Side
 
 _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown": "dim"}
 
@@ -32,7 +32,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
 @click.option(
     "--side",
     type=click.Choice(["producer", "consumer"]),
-    help="Whether the application is a producer or a consumer; without it, both.",
+    help="Whether the application is a producer or a consumer; by default both.",
 )
 @click.option(
     "--timeout",
@@ -47,27 +47,26 @@ def doctor(
     config: str | None,
     cluster: Cluster,
     group: str | None,
-    side: Any,
+    side: Side | None,
     timeout: float,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
-    """Check chain, cluster and machine, and say what to do.
+    """Check chain, cluster and topics, and say what to do.
 
-    Nothing is changed, here or on the cluster. The exit code is 1 if anything cannot work; a warning does not
-    change it.
+    TOPICS are the topics that the application writes or reads. Versions and keys are checked, too.
+
+    Nothing is changed, here or on the cluster. The exit code is 1 if a check fails; warnings and unknown
+    results do not change it.
     """
-    # It imports a Kafka client, which takes long.
-    from headerware.ops.doctor import Finding, examine  # noqa: PLC0415
+    # Importing headerware.ops.doctor loads the Kafka client, which is slow.
+    from headerware.ops.doctor import examine  # noqa: PLC0415
 
     settings = cluster.settings()
     given = settings.keys() - QUIET.keys()
-    # Our own properties, such as headerware.reload, do not name a cluster.
+    # Headerware's own properties, such as headerware.reload, do not name a cluster.
     if topics or group or any(not key.startswith("headerware.") for key in given):
-        cluster.settings_for("a look at a cluster")
+        require_servers(settings, "checking a cluster")
     found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
-    if config is None:
-        advice = "if the application has a chain, name its file with --config or HEADERWARE_CONFIG"
-        found.append(Finding(check="chain", status="unknown", found="no file names it", advice=advice))
     ok = all(finding.status != "fail" for finding in found)
     answer(found, lambda: _show(found), as_json=as_json, ok=ok)
 

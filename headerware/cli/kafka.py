@@ -44,11 +44,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     def settings_for(self, what: str) -> dict[str, Any]:
         """Return a client's settings; raise UsageError if they lack the servers, which ``what`` needs."""
         settings = self.settings()
-        if not settings.get("bootstrap.servers"):
-            raise click.UsageError(
-                f"{what} needs --bootstrap-servers, or bootstrap.servers in --property or --client-config"
-            )
+        require_servers(settings, what)
         return settings
+
+
+def require_servers(settings: Mapping[str, Any], what: str) -> None:
+    """Raise UsageError if a client's settings lack the servers, which ``what`` needs."""
+    if not settings.get("bootstrap.servers"):
+        raise click.UsageError(
+            f"{what} needs --bootstrap-servers, or bootstrap.servers in --property or --client-config"
+        )
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -116,7 +116,7 @@ def examine(
     """Check everything that can be checked without a change to the cluster or a file.
 
     Args:
-        config: the path of the chain's TOML file; None checks no chain.
+        config: the path of the chain's TOML file; None checks no chain, and a finding says so.
         settings: a client's settings; without ``bootstrap.servers``, no cluster is checked.
         topics: the topics that the application writes or reads.
         group: the application's consumer group, or None.
@@ -128,7 +128,10 @@ def examine(
     """
     found = list(_versions())
     loaded: Chain | None = None
-    if config is not None:
+    if config is None:
+        advice = "if the application has a chain, name its file with --config or HEADERWARE_CONFIG"
+        found.append(Finding(check="chain", status="unknown", found="no file names it", advice=advice))
+    else:
         found += _environment(config)
         found += _reload(config, settings or {})
         try:
