@@ -59,7 +59,8 @@ def step_by_step(
         for topic, key, value in applications
     ]
     whole = load_chain(path)
-    context = Context(client_id="orders", cluster_id=lambda: cluster_id)
+    # The producer has said already that OpenTelemetry's SDK is missing.
+    context = Context(client_id="orders", cluster_id=lambda: cluster_id, warns=False)
     sizes = [_size("as the application sends it", [(r.value, r.headers) for r in records])]
     for count, name in enumerate(whole.names, 1):
         with within_a_request(), Chain(whole.interceptors[:count]).open(context) as session:
