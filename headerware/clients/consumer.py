@@ -58,7 +58,6 @@ from headerware.clients.offsets import (
     with_own_metadata,
 )
 from headerware.clients.processing import MessageLoop, Processes
-from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
     NO_OFFSET,
@@ -68,6 +67,7 @@ from headerware.clients.raw import (
     unless_chained,
 )
 from headerware.clients.refused_records import RefusedOffsets, RefusedRecordError, as_message, raisable
+from headerware.clients.run_options import OnFailure, Order, RunOptions
 from headerware.clients.sessions import InUse, Sessions
 from headerware.clients.settings import flattened, listen_to_statistics, merged, tell_statistics
 from headerware.core.chain import Chain
@@ -860,8 +860,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             dead_letter_unavailable: what happens to a record whose dead letter cannot be stored: ``hold``
                 tries again and again, and the offset waits; ``refuse`` passes the record over, as ``skip``.
             max_pending: how many records may wait or be at work, shared by the assigned partitions.
-            stop_timeout_s: how long to wait for records at work at the end, in seconds. revoke_timeout_s: how
-            long to wait for records at work of a partition that goes to another consumer.
+            stop_timeout_s: how long to wait for records at work at the end, in seconds.
+            revoke_timeout_s: how long to wait for records at work of a partition that goes to another
+                consumer, in seconds.
 
         Raises:
             ConfigError: an option cannot work; or the client stores offsets by itself, see below.
@@ -872,7 +873,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         A client without a chain stores an offset when ``poll`` returns the message, so it needs
         ``headerware.processing = "explicit"``.
         """
-        options = Processing(
+        options = RunOptions(
             workers=workers,
             order=order,
             on_failure=on_failure,

@@ -36,9 +36,10 @@ from headerware.clients.delivery import Commit, Delivery, new_backoff
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
-from headerware.clients.progress import Job, Processing, WorkInProgress
+from headerware.clients.progress import Job, PendingDeadLetter, Receipt, WorkInProgress
 from headerware.clients.raw import NO_OFFSET, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
+from headerware.clients.run_options import RunOptions
 from headerware.core.backoff import Backoff
 from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE
 from headerware.core.errors import (
@@ -110,7 +111,7 @@ class Executor:
         client: Client,
         delivery: Delivery,
         handler: Handler,
-        options: Processing,
+        options: RunOptions,
         counts: dict[str, int],
     ) -> None:
         self._client: Final = client
@@ -173,7 +174,9 @@ class Executor:
             return  # the consumer tries it again, and gives no later record until then
         topic_partition, original = self._original(message)
         offset = message.offset()
-        taken = self._delivery.in_use, began_ns, time.time_ns()
+        in_use = self._delivery.in_use
+        assert in_use is not None  # noqa: S101 - a consumer's Delivery has one
+        receipt = Receipt(in_use, began_ns, time.time_ns())
         with self._lock:
             if topic_partition in self._seeks:
                 return  # it was read before the application called seek
@@ -184,13 +187,13 @@ class Executor:
                 message.key() if original is None else original.key,
                 message.leader_epoch(),
             )
-            job.taken = taken
+            job.receipt = receipt
             self._wake_workers()
-            crowded = self._progress.crowded([topic_partition])
-            if crowded:
-                self._wait(lambda: not self._progress.crowded([topic_partition]), _ROOM_S)
-                crowded = self._progress.crowded([topic_partition])
-        self._pause(crowded)
+            to_pause = self._progress.to_pause([topic_partition])
+            if to_pause:
+                self._wait(lambda: not self._progress.to_pause([topic_partition]), _ROOM_S)
+                to_pause = self._progress.to_pause([topic_partition])
+        self._pause(to_pause)
 
     def _original(self, message: Message) -> tuple[TopicPartitionKey, Record | None]:
         """Return the partition that a message was read from, and its original record if that is kept."""
@@ -212,8 +215,8 @@ class Executor:
             self._logged.add(error.code())
             _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
 
-    def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
-        for topic_partition in set(crowded) - self._delivery.application_paused:
+    def _pause(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        for topic_partition in set(topic_partitions) - self._delivery.application_paused:
             with suppress(KafkaException):  # it has gone meanwhile
                 self._client.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)
@@ -229,8 +232,8 @@ class Executor:
     def _store_now_and_then(self) -> None:
         if self._paused:
             with self._lock:
-                relieved = self._progress.relieved(self._paused)
-            self._resume(relieved)
+                to_resume = self._progress.to_resume(self._paused)
+            self._resume(to_resume)
         now = time.monotonic()
         if now < self._next_store:
             return
@@ -247,9 +250,9 @@ class Executor:
 
     def _store(self) -> None:
         with self._lock:
-            moved = self._progress.moved()
+            changed = self._progress.take_changed_positions()
         back: list[TopicPartition] = []
-        for topic_partition, (offset, leader_epoch) in moved.items():
+        for topic_partition, (offset, leader_epoch) in changed.items():
             stored = self._delivery.store_processed(topic_partition, offset, leader_epoch)
             if topic_partition in self._sought:
                 self._sought.discard(topic_partition)
@@ -462,12 +465,12 @@ class Executor:
         return self._answer_failed(job, *failures) if failures else partial(self._end, job, "processed")
 
     def _is_for_the_handler(self, job: Job) -> bool:
-        return job.carried is None and job.message.error() is None
+        return job.pending_dead_letter is None and job.message.error() is None
 
     def _answer_unprocessed(self, job: Job) -> Callable[[], object]:
         """Answer for a job that the handler does not get, or does not get again."""
-        if job.carried is not None:
-            return self._keep(job, *job.carried)
+        if job.pending_dead_letter is not None:
+            return self._keep(job, *job.pending_dead_letter)
         cause = job.message.error().cause
         return self._give_up(job, cause, raisable(cause))
 
@@ -475,12 +478,13 @@ class Executor:
     def _attempt(self, job: Job, failures: list[_Failure]) -> Iterator[None]:
         """Surround the handler with the chain's processing; an exception of the handler becomes a failure."""
         record = record_with_local(job.message)
-        in_use, began_ns, ended_ns = job.taken
+        receipt = job.receipt
+        session = receipt.in_use.session
         if job.attempts == 1:
-            tell_received(in_use.session, [record], began_ns, ended_ns)
+            tell_received(session, [record], receipt.began_ns, receipt.ended_ns)
         pause_s: float | None = None
         try:
-            with in_use.session.processing([record]) as told:
+            with session.processing([record]) as told:
                 try:
                     yield
                 except Exception as raised:
@@ -538,7 +542,7 @@ class Executor:
             if refuses:
                 return self._pass_over(job, reason, original, "skipped", is_lost=True)
             backoff = backoff or new_backoff()
-            job.carried = reason, original, backoff
+            job.pending_dead_letter = PendingDeadLetter(reason, original, backoff)
             return partial(self._retry, job, backoff.next_s(), count=None)
         # A dead letter that fails gets no dead letter.
         return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")
@@ -581,8 +585,7 @@ class Executor:
 
 def _session_of(job: Job) -> Session:
     """Return the session that a record came through; the job keeps the session open."""
-    session: Session = job.taken[0].session
-    return session
+    return job.receipt.in_use.session
 
 
 def _placeholder(message: Message) -> Record:

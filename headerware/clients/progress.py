@@ -3,86 +3,52 @@
 Both ``run`` methods, with threads and with tasks, use it in the same way:
 
 1. ``add`` takes a message that the consumer read, in the order of the wire.
-2. ``start`` returns the next job that may begin, ``finish`` ends it, and ``postpone`` keeps it for another
-   attempt. Jobs that must keep an order begin one after the other; the oldest that may begin goes first.
-3. ``moved`` returns the offsets that may be committed: everything before them is processed.
-4. ``crowded`` names the partitions to pause, because too many of their jobs wait, and ``relieved`` the
+2. ``start`` returns the oldest job that may begin, ``finish`` ends it, and ``postpone`` keeps it for another
+   attempt. If jobs must keep an order, each begins after the one before it has ended.
+3. ``take_changed_positions`` returns the offsets that may be committed: everything before them is processed.
+   ``advance`` moves a position past records that did not become jobs.
+4. ``to_pause`` returns the partitions to pause, because too many of their jobs wait, and ``to_resume`` the
    partitions to resume.
-5. ``forget`` drops partitions that have gone. A job that is still at work no longer counts, also if its
-   partition comes back meanwhile.
+5. ``hold`` starts no more jobs of partitions that are about to go.
+6. ``forget`` drops partitions that have gone. A job of a forgotten partition may finish, but moves no offset,
+   even if the partition is assigned again.
+7. ``unprocessed`` returns the offsets to read from again when ``run`` ends.
 
 It is not thread-safe; its caller has a lock, or an event loop.
 """
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, Literal, get_args
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from headerware.clients.record_states import TRANSITIONS, Event, State
-from headerware.core.backoff import jittered, pause_s
-from headerware.core.errors import ConfigError
-from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
+from headerware.clients.run_options import Order
+from headerware.clients.sessions import InUse
+from headerware.core.backoff import Backoff
+from headerware.core.errors import InterceptorError
+from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
 
-Order = Literal["key", "partition", "none"]
-"""Which records are processed one after the other: records of one key, of one partition, or none."""
-OnFailure = Literal["raise", "skip", "dead_letter"]
-"""What happens to a record whose processing failed and gets no further attempt."""
-_ORDERS: Final = ("key", "partition", "none")
-_HEADERS: Final = get_args(DeadLetterHeaders)
-_UNAVAILABLE: Final = get_args(DeadLetterUnavailable)
-_ON_FAILURE: Final = ("raise", "skip", "dead_letter")
+
+class Receipt(NamedTuple):
+    """How the consumer received a message."""
+
+    in_use: InUse
+    """The session that the message came through; the receipt keeps it open."""
+    began_ns: int
+    ended_ns: int
 
 
-class Processing(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``run``, as :meth:`headerware.Consumer.run` explains them."""
+class PendingDeadLetter(NamedTuple):
+    """A dead letter that could not be stored yet."""
 
-    workers: int = 8
-    order: Order = "key"
-    on_failure: OnFailure = "raise"
-    attempts: int = 1
-    retry_on: tuple[type[Exception], ...] = (Exception,)
-    backoff_s: float = 0.5
-    max_backoff_s: float = 30.0
-    dead_letter_topic: str = "{topic}.dead-letter"
-    dead_letter_headers: DeadLetterHeaders = "connect"
-    dead_letter_unavailable: DeadLetterUnavailable = "hold"
-    max_pending: int = 1_000
-    stop_timeout_s: float = 30.0
-    revoke_timeout_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        """Raise a ConfigError if an option cannot work."""
-        words = (
-            ("order", _ORDERS),
-            ("on_failure", _ON_FAILURE),
-            ("dead_letter_headers", _HEADERS),
-            ("dead_letter_unavailable", _UNAVAILABLE),
-        )
-        for name, known in words:
-            if (found := getattr(self, name)) not in known:
-                raise ConfigError(f"expected one of {', '.join(known)}; found {found!r}", path=name)
-        for name in ("workers", "attempts", "max_pending"):
-            if not isinstance(found := getattr(self, name), int) or found < 1:
-                raise ConfigError(f"expected a whole number of at least 1, found {found!r}", path=name)
-        for name in ("backoff_s", "max_backoff_s", "stop_timeout_s", "revoke_timeout_s"):
-            if not isinstance(found := getattr(self, name), int | float) or found < 0:
-                raise ConfigError(f"expected a number of seconds of at least 0, found {found!r}", path=name)
-
-    def pause_s(
-        self, attempts: int, error: BaseException, chance: Callable[[], float] = random.random
-    ) -> float | None:
-        """Return the seconds until the next attempt, after so many attempts; None if there is none."""
-        if attempts >= self.attempts or not isinstance(error, self.retry_on):
-            return None
-        return jittered(pause_s(attempts, self.backoff_s, self.max_backoff_s), chance)
+    reason: InterceptorError
+    original: Record
+    backoff: Backoff
 
 
 class Job:
@@ -90,16 +56,16 @@ class Job:
 
     __slots__ = (
         "attempts",
-        "carried",
         "key",
         "leader_epoch",
         "message",
         "number",
         "offset",
         "partition",
+        "pending_dead_letter",
         "queue",
+        "receipt",
         "state",
-        "taken",
     )
 
     def __init__(
@@ -119,10 +85,10 @@ class Job:
         self.leader_epoch: Final = leader_epoch
         self.queue: deque[Job] | None = None
         """The jobs that go one after the other, with this job; None if the job need not wait for others."""
-        self.taken: Any = None
-        """The caller's facts about how the message was taken."""
-        self.carried: Any = None
-        """The caller's state of the job, kept from one attempt to the next."""
+        self.receipt: Receipt
+        """How the consumer received the message; the caller of ``add`` sets it."""
+        self.pending_dead_letter: PendingDeadLetter | None = None
+        """The dead letter to store; None before the job is given up."""
         self.attempts: int = 0
         """How often it was started."""
         self.state: State = "given"
@@ -140,7 +106,17 @@ class Job:
 class _Partition:
     """The jobs of one partition, in the order of their offsets."""
 
-    __slots__ = ("at_work", "end", "is_gone", "is_held", "jobs", "leader_epoch", "pending", "queues", "taken")
+    __slots__ = (
+        "at_work",
+        "end",
+        "is_gone",
+        "is_held",
+        "jobs",
+        "last_returned",
+        "leader_epoch",
+        "pending",
+        "queues",
+    )
 
     def __init__(self) -> None:
         self.jobs: Final[deque[Job]] = deque()
@@ -152,13 +128,13 @@ class _Partition:
         """The offset after the last job that was taken out, or after a record that did not become a job."""
         self.leader_epoch: int | None = None
         """The leader epoch of ``end``, if it is known."""
-        self.taken: int | None = None
-        """The last position that ``moved`` returned."""
+        self.last_returned: int | None = None
+        """The last position that ``take_changed_positions`` returned."""
         self.is_held: bool = False
         self.is_gone: bool = False
 
     def position(self) -> int | None:
-        """Return the offset before which everything is processed; None before the first."""
+        """Return the offset before which everything is processed; None if it is not known yet."""
         if self.jobs:
             return self.jobs[0].offset
         return self.end
@@ -203,7 +179,7 @@ class WorkInProgress:
 
     @property
     def pending(self) -> int:
-        """How many jobs of our partitions are not processed yet."""
+        """How many jobs of assigned partitions are not processed yet."""
         return sum(partition.pending for partition in self._partitions.values())
 
     def pending_of(self, topic_partitions: Iterable[TopicPartitionKey]) -> int:
@@ -224,7 +200,7 @@ class WorkInProgress:
         key: Hashable = None,
         leader_epoch: int | None = None,
     ) -> Job:
-        """Add a job for a message; with an offset below 0 it holds no offset back."""
+        """Add a job for a message. A job with a negative offset does not delay a commit."""
         partition = self._partition(topic_partition)
         own_key = key if self._order == "key" else None  # records without a key have None, too
         job = Job(message, partition, next(self._numbers), offset, own_key, leader_epoch)
@@ -308,7 +284,7 @@ class WorkInProgress:
         if not partition.jobs:
             partition.advance(position, None)
 
-    def moved(self) -> dict[TopicPartitionKey, tuple[int, int | None]]:
+    def take_changed_positions(self) -> dict[TopicPartitionKey, tuple[int, int | None]]:
         """Return the positions, with leader epochs, that have changed since the last call.
 
         Everything before a position is processed. A position goes back only if the chain released an older
@@ -317,8 +293,8 @@ class WorkInProgress:
         found: dict[TopicPartitionKey, tuple[int, int | None]] = {}
         for key, partition in self._partitions.items():
             position = partition.position()
-            if position is not None and position != partition.taken:
-                partition.taken = position
+            if position is not None and position != partition.last_returned:
+                partition.last_returned = position
                 found[key] = position, partition.leader_epoch if position == partition.end else None
         return found
 
@@ -336,7 +312,10 @@ class WorkInProgress:
                 partition.is_gone = True
 
     def hold(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Start no more jobs of partitions that are about to go; jobs at work still count."""
+        """Start no more jobs of partitions that are about to go; jobs at work still move offsets.
+
+        This lasts until :meth:`forget`, and cannot be undone.
+        """
         for topic_partition in topic_partitions:
             if topic_partition in self._partitions:
                 self._partitions[topic_partition].is_held = True
@@ -346,13 +325,13 @@ class WorkInProgress:
         """The partitions that are known now."""
         return set(self._partitions)
 
-    def crowded(self, among: Iterable[TopicPartitionKey] | None = None) -> set[TopicPartitionKey]:
+    def to_pause(self, among: Iterable[TopicPartitionKey] | None = None) -> set[TopicPartitionKey]:
         """Return the partitions that have so many waiting jobs that no more should be read."""
         share = self._share()
         wanted = self._partitions if among is None else among
         return {each for each in wanted if self.pending_of((each,)) >= share}
 
-    def relieved(self, paused: Collection[TopicPartitionKey]) -> set[TopicPartitionKey]:
+    def to_resume(self, paused: Collection[TopicPartitionKey]) -> set[TopicPartitionKey]:
         """Return the paused partitions whose backlog has been halved, so that more may be read."""
         half = self._share() // 2
         return {key for key in paused if key not in self._partitions or self.pending_of((key,)) <= half}

@@ -19,7 +19,7 @@ import traceback
 from importlib.metadata import PackageNotFoundError, version
 from itertools import repeat
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from opentelemetry import baggage, trace
@@ -43,7 +43,6 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import EMPTY, Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
-from headerware.core.record import Record
 from headerware.interceptors.telemetry import warn_without_sdk, why_idle
 
 if TYPE_CHECKING:
@@ -59,13 +58,13 @@ if TYPE_CHECKING:
     from headerware.core.record import Operation, Record, RecordMetadata
 
 _SpanType = Literal["create", "send", "receive", "process", "settle"]
-_SPAN_TYPES: Final = ("create", "send", "receive", "process", "settle")
-_MODES: Final = ("propagate", "record", "batch")
+_Mode = Literal["propagate", "record", "batch"]
+_CorrelateBy = Literal["link", "parent"]
 
 _LOCAL_NAME: Final = "trace"
 """The key of a consumed record's context in ``record.local``."""
-_SENDING: Final = "trace.sending"
-"""The key of the span or batch that a sent record's acknowledgement ends."""
+_SEND_SPAN: Final = "trace.sending"
+"""The key of a sent record's :class:`_RecordSpan` or :class:`_BatchSpan` in ``record.local``."""
 _PROCESSING: Final = create_key("headerware-processing")
 """The key of the :class:`_Processing` that made a context."""
 
@@ -79,14 +78,15 @@ _TOPICS_LIMIT: Final = 1_000
 _PARTITIONS_LIMIT: Final = 10_000
 _BATCH_RECORDS: Final = 500
 _UNRECORDED_BATCH_MS: Final = 1_000
-"""How long records share a context that is not sampled: no acknowledgement ends such a batch."""
-_OTHERS: Final = "opentelemetry.instrumentation.confluent_kafka"
-_OTHERS_FRAMES: Final = 16
+"""How long a batch that is not sampled takes records; it does not wait for acknowledgements."""
+_OTHER_INSTRUMENTATION: Final = "opentelemetry.instrumentation.confluent_kafka"
+_SEARCHED_FRAMES: Final = 16
+"""How far up the stack to look for that module. Its wrapper of ``poll`` is at most 9 frames above a hook."""
 _UNKNOWN: Final = object()
 _NO_VARIABLE: Final = object()
-_CLIENT, _PRODUCER = SpanKind.CLIENT, SpanKind.PRODUCER  # an enum's own attributes are slow
-_FLAGS: Final = [f"-{flags:02x}" for flags in range(256)]  # formatting flags costs as much as both ids
-_new_headers: Final = tuple.__new__  # Headers.trusted without its call
+_CLIENT, _PRODUCER = SpanKind.CLIENT, SpanKind.PRODUCER  # looked up once
+_FLAGS: Final = [f"-{flags:02x}" for flags in range(256)]  # formatted once
+_new_headers: Final = tuple.__new__  # Headers.trusted, inlined (bench/tracing.py)
 _log: Final = logging.getLogger("headerware")
 
 
@@ -121,9 +121,9 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     place: ClassVar[Place | None] = Place.TRACE
     acknowledges_own: ClassVar[bool] = True
 
-    mode: Literal["propagate", "record", "batch"] = "record"
+    mode: _Mode = "record"
     spans: tuple[_SpanType, ...] = ("send", "receive", "process", "settle")
-    correlate_by: Literal["link", "parent"] = "link"
+    correlate_by: _CorrelateBy = "link"
     message_key: bool = True
     message_size: bool = False
     baggage_attributes: tuple[str, ...] = ()
@@ -131,9 +131,9 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse unknown values, which code may pass, and create spans outside of mode ``batch``."""
         for path, found, known in (
-            ("mode", (self.mode,), _MODES),
-            ("spans", self.spans, _SPAN_TYPES),
-            ("correlate_by", (self.correlate_by,), ("link", "parent")),
+            ("mode", (self.mode,), get_args(_Mode)),
+            ("spans", self.spans, get_args(_SpanType)),
+            ("correlate_by", (self.correlate_by,), get_args(_CorrelateBy)),
         ):
             for each in found:
                 if each not in known:
@@ -157,7 +157,7 @@ class Trace(Interceptor, frozen=True, kw_only=True):
         is_set_up = _tracer_of(trace.get_tracer_provider()) is not None
         warn_without_sdk(self.name or self.type, context, is_set_up=is_set_up, what="spans")
         if context.instrumented_by is not None:
-            _warn_of_others()
+            _warn_of_other_instrumentation()
             return _TraceStep()
         if "send" not in self.spans:
             return _SpanStep(self, context)
@@ -193,7 +193,7 @@ class _Fields(NamedTuple):
     propagator: TextMapPropagator | None = None
     all: frozenset[str] = frozenset()
     of_context: frozenset[str] = _PARENT_FIELDS
-    """The fields that each show, alone, that a record has a context."""
+    """A record that has at least one of these fields has a context."""
     plain: bool = False
     """Whether all fields are W3C's, so that ``traceparent`` alone can hold a span's context."""
 
@@ -235,10 +235,10 @@ class _TraceStep:
         else:
             return None
         context = _extracted(headers, get_global_textmap(), known.all)
-        return (_joined(local, {_LOCAL_NAME: context}),) if context else None
+        return (_merged_local(local, {_LOCAL_NAME: context}),) if context else None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
-        """Make the records' baggage current, and the context of a single record if there is no other span."""
+        """Make the records' common baggage current; if no span is, also the context of a single record."""
         ambient = _ambient_context()
         context = _with_baggage_of(records, ambient)
         found = _context_of(records[0]) if len(records) == 1 else None
@@ -265,7 +265,7 @@ class _TraceStep:
         if fields.propagator is not get_global_textmap():
             fields = self._known_fields()
         names = fields.of_context
-        for name, _ in headers:  # noqa: SIM110 - any() and a generator take three times as long
+        for name, _ in headers:  # noqa: SIM110 - a generator is slower (bench/tracing.py)
             if name in names:
                 return True
         return False
@@ -348,7 +348,7 @@ class _Processing:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: object) -> None:
         self._is_over = True
-        # Another thread or task than the one that entered has another current context.
+        # If another thread or task exits than entered, this context is not the current one there.
         if self._token is not None and get_current() is self._context:
             detach(self._token)
         if self._span is not None:
@@ -381,25 +381,33 @@ def _without_finished(current: TraceContext) -> TraceContext:
 # Spans
 
 
-class _Named(NamedTuple):
-    """The name and the attributes that all spans of one operation on one topic share."""
+class _Convention(NamedTuple):
+    """What OpenTelemetry's conventions say of a type of span."""
+
+    name: str
+    """Kafka's name of the operation."""
+    old_type: str
+    """The type of the operation up to version 1.25, in ``messaging.operation``."""
+    kind: SpanKind
+
+
+_CONVENTIONS: Final[Mapping[str, _Convention]] = {
+    "create": _Convention("create", "create", SpanKind.PRODUCER),
+    "send": _Convention("send", "publish", SpanKind.PRODUCER),
+    "receive": _Convention("poll", "receive", SpanKind.CLIENT),
+    "process": _Convention("process", "process", SpanKind.CONSUMER),
+    "settle": _Convention("commit", "settle", SpanKind.CLIENT),
+}
+"""The conventions, by type of span."""
+_OPERATIONS: Final[Mapping[str, _SpanType]] = {"receive": "receive", "commit": "settle"}
+"""The types of the spans that a client's operations have, by the operation's name."""
+
+
+class _SpanTemplate(NamedTuple):
+    """The name and the attributes that all spans of one type and one topic share."""
 
     name: str
     attributes: dict[str, AttributeValue]
-
-
-_NAMES: Final[Mapping[str, tuple[str, str, SpanKind]]] = {
-    "create": ("create", "create", SpanKind.PRODUCER),
-    "send": ("send", "publish", SpanKind.PRODUCER),
-    "receive": ("poll", "receive", SpanKind.CLIENT),
-    "process": ("process", "process", SpanKind.CONSUMER),
-    "settle": ("commit", "settle", SpanKind.CLIENT),
-}
-"""For each type of operation: its name in Kafka, its type up to version 1.25 of the conventions, its kind."""
-
-
-_OPERATIONS: Final[Mapping[str, _SpanType]] = {"receive": "receive", "commit": "settle"}
-"""For each operation of a client that has a span, the span's type."""
 
 
 class _SpanStep(_TraceStep):
@@ -416,9 +424,12 @@ class _SpanStep(_TraceStep):
         self._provider: object = _UNKNOWN
         self._found: Tracer | None = None
         self.cluster_id: str | None = None
-        self._named: BoundedCache[tuple[str, str], _Named] = BoundedCache(_TOPICS_LIMIT, self._name)
+        # The keys: a span's type, and its topic; no topic is "".
+        self._templates: BoundedCache[tuple[str, str], _SpanTemplate] = BoundedCache(
+            _TOPICS_LIMIT, self._template
+        )
         self._committed: BoundedCache[tuple[str, int], int] = BoundedCache(_PARTITIONS_LIMIT)
-        self.reports: Final = context.bootstrap_servers is not None
+        self.has_client: Final = context.bootstrap_servers is not None
         """Whether there is a client, which acknowledges each record."""
         if not {"receive", "settle"}.isdisjoint(options.spans):
             self.on_operation = self._on_operation
@@ -428,15 +439,13 @@ class _SpanStep(_TraceStep):
         return self._tracer() is None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
-        """Start a process span with links to the records' contexts, and return what makes it current."""
+        """Start a process span with links to the records' contexts; return a context manager that ends it."""
         tracer = self._tracer()
         ambient = _ambient_context()
-        if (
-            tracer is None
-            or "process" not in self._options.spans
-            or _is_others(get_current_span(ambient), SpanKind.CONSUMER)
-            or _is_called_by_others()
-        ):
+        if tracer is None or "process" not in self._options.spans:
+            return super().processing(records)
+        if _other_instrumentation_made(ambient, SpanKind.CONSUMER) or _other_instrumentation_calls():
+            _warn_of_other_instrumentation()
             return super().processing(records)
         contexts = _span_contexts(records)
         parent = ambient
@@ -453,7 +462,10 @@ class _SpanStep(_TraceStep):
         """Make the span of a receive or a commit."""
         tracer = self._tracer()
         type_ = _OPERATIONS.get(operation.name)
-        if tracer is None or type_ not in self._options.spans or _is_called_by_others():
+        if tracer is None or type_ not in self._options.spans:
+            return
+        if _other_instrumentation_calls():
+            _warn_of_other_instrumentation()
             return
         if type_ == "settle" and self._repeats(operation):
             return
@@ -467,7 +479,7 @@ class _SpanStep(_TraceStep):
         span.end(operation.ended_ns)
 
     def _repeats(self, commit: Operation) -> bool:
-        """Return whether librdkafka itself commits known offsets again; remember the offsets otherwise.
+        """Return whether librdkafka, not the application, commits known offsets again; remember new offsets.
 
         When a consumer closes, librdkafka commits once more, even if the application has committed.
         """
@@ -485,10 +497,10 @@ class _SpanStep(_TraceStep):
     ) -> Span:
         """Start a span for consumed records or for committed offsets."""
         topics = {each.topic for each in concerned}
-        named = self._named[type_, topics.pop() if len(topics) == 1 else ""]
-        span = tracer.start_span(named.name, parent, _NAMES[type_][2], named.attributes, **more)
+        name, attributes = self._templates[type_, topics.pop() if len(topics) == 1 else ""]
+        span = tracer.start_span(name, parent, _CONVENTIONS[type_].kind, attributes, **more)
         if span.is_recording():
-            late = {} if "messaging.kafka.cluster.id" in named.attributes else self.late_attributes()
+            late = {} if "messaging.kafka.cluster.id" in attributes else self.late_attributes()
             span.set_attributes(self._attributes_of(type_, concerned) | late)
         return span
 
@@ -535,9 +547,9 @@ class _SpanStep(_TraceStep):
                 attributes["messaging.kafka.message.offset"] = offset
         return attributes
 
-    def _name(self, key: tuple[str, str]) -> _Named:
+    def _template(self, key: tuple[str, str]) -> _SpanTemplate:
         type_, topic = key
-        name, old_type, _ = _NAMES[type_]
+        name, old_type, _ = _CONVENTIONS[type_]
         attributes: dict[str, AttributeValue] = {
             "messaging.system": "kafka",
             "messaging.operation.name": name,
@@ -560,21 +572,21 @@ class _SpanStep(_TraceStep):
                 "messaging.kafka.consumer.group": group_id,
             }
         attributes |= {each: value for each, value in given.items() if value}
-        return _Named(f"{name} {topic}" if topic else name, attributes)
+        return _SpanTemplate(f"{name} {topic}" if topic else name, attributes)
 
     def late_attributes(self) -> dict[str, AttributeValue]:
-        """Return the cluster's id as an attribute, for a span that began without it; later spans have it."""
+        """Return the cluster's id as an attribute, for a span that began before the id was known."""
         if self.cluster_id is None and (found := self._context.cluster_id()):
             self.cluster_id = found
-            self._named.clear()
+            self._templates.clear()  # the spans that begin from now on have it
         return {} if self.cluster_id is None else {"messaging.kafka.cluster.id": self.cluster_id}
 
     def _tracer(self) -> Tracer | None:
         """Return the tracer of the provider that is configured now; None if there is no SDK.
 
-        An application may configure its SDK after it has made its client. Without an SDK, a call of the API
-        takes a microsecond, because the API reads the environment. So this function reads the API's variable;
-        if a release of the API has no such variable, the API is called each time.
+        An application may configure its SDK after it has made its client. Without an SDK, each call of the
+        API reads the environment, which is slow (bench/tracing.py, without an SDK). So this function reads
+        the API's variable; if a release of the API has no such variable, the API is called each time.
         """
         provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
         if provider is not self._provider:
@@ -583,46 +595,23 @@ class _SpanStep(_TraceStep):
         return self._found
 
 
-class _RecordStep(_SpanStep):
-    """The hooks of one session that makes a send span for each record."""
-
-    def on_send(self, record: Record) -> Record:
-        """Start the record's span, and write its context into the headers."""
-        current = get_current()
-        if current:
-            current = _without_finished(current)
-        known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
-        tracer = self._found if known else self._tracer()
-        if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
-            made = self._propagated(record.headers, current)
-            return record if made is None else record.with_headers(*made)
-        name, attributes = self._named["send", record.topic]
-        headers = record.headers
-        if self._has_context(headers):
-            span = tracer.start_span(name, current, _CLIENT, attributes)
-            if not span.is_recording():
-                return record
-            self._link(span, headers)
-        else:
-            span = tracer.start_span(name, current, _PRODUCER, attributes)
-            headers = self._injected(headers, span, current)
-            if not span.is_recording():
-                return record.with_headers(headers)
-        for each, value in self._message(record, baggage.get_all(current) if current else {}).items():
-            span.set_attribute(each, value)  # for so few, a third faster than set_attributes
-        return _with_sending(record, headers, {_SENDING: _Sending(self, span)})
-
-    def on_send_batch(self, batch: Batch) -> Batch:
-        """If spans are made, leave each record to :meth:`on_send`, which starts the record's span."""
-        return self._all_propagated(batch, get_current()) if self._tracer() is None else batch.leave()
+class _SendStep(_SpanStep):
+    """The hooks and functions that send spans of records and of batches share."""
 
     def on_acknowledgement(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
-        """End the record's span."""
+        """End the record's span, or count the record for the span of its batch."""
         local = record.local
-        if local is not None and (sending := local.get(_SENDING)) is not None:
-            sending.acknowledge(metadata, error)
+        if local is not None and (span := local.get(_SEND_SPAN)) is not None:
+            span.acknowledge(metadata, error)
+
+    def _is_left_to_others(self, current: TraceContext) -> bool:
+        """Return whether other instrumentation has made a send span, and warn if it has."""
+        if not _other_instrumentation_made(current, SpanKind.PRODUCER):
+            return False
+        _warn_of_other_instrumentation()
+        return True
 
     def _injected(self, headers: Headers, span: Span, current: TraceContext) -> Headers:
         """Return headers with the fields of a span's context and of the current baggage.
@@ -630,7 +619,7 @@ class _RecordStep(_SpanStep):
         The caller has called :meth:`_has_context`, so the fields of the current propagator are known.
         """
         trace_id, span_id, _, flags, state, is_valid = span.get_span_context()
-        # The common case takes a third of a propagator's time.
+        # The common case, without the propagator's carrier (bench/tracing.py).
         plain = self._fields.plain and (state is DEFAULT_TRACE_STATE or not state)
         if plain and is_valid and not (current and baggage.get_all(current)):
             ids = (trace_id << 64 | span_id).to_bytes(24).hex("-", -16)
@@ -648,49 +637,84 @@ class _RecordStep(_SpanStep):
             span.add_link(found)
 
 
-class _BatchStep(_RecordStep):
+class _RecordStep(_SendStep):
+    """The hooks of one session that makes a send span for each record."""
+
+    def on_send(self, record: Record) -> Record:
+        """Start the record's span, and write its context into the headers."""
+        # These are `_ambient_context` and `_tracer`, inlined (bench/tracing.py).
+        current = get_current()
+        if current:
+            current = _without_finished(current)
+        known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
+        tracer = self._found if known else self._tracer()
+        if tracer is None or (current and self._is_left_to_others(current)):
+            made = self._propagated(record.headers, current)
+            return record if made is None else record.with_headers(*made)
+        name, attributes = self._templates["send", record.topic]
+        headers = record.headers
+        if self._has_context(headers):
+            span = tracer.start_span(name, current, _CLIENT, attributes)
+            if not span.is_recording():
+                return record
+            self._link(span, headers)
+        else:
+            span = tracer.start_span(name, current, _PRODUCER, attributes)
+            headers = self._injected(headers, span, current)
+            if not span.is_recording():
+                return record.with_headers(headers)
+        for each, value in self._message(record, baggage.get_all(current) if current else {}).items():
+            span.set_attribute(each, value)  # faster for so few than set_attributes (bench/tracing.py)
+        return _with_send_span(record, headers, _RecordSpan(self, span))
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """If spans are made, leave each record to :meth:`on_send`, which starts the record's span."""
+        return self._all_propagated(batch, get_current()) if self._tracer() is None else batch.leave()
+
+
+class _BatchStep(_SendStep):
     """The hooks of one session that makes a send span for each batch."""
 
     def __init__(self, options: Trace, context: Context) -> None:
         super().__init__(options, context)
         self._creates = "create" in options.spans
         # The keys: a topic, and whether the records have contexts of their own.
-        self._open: BoundedCache[tuple[str, bool], _Batch] = BoundedCache(_TOPICS_LIMIT)
+        self._open: BoundedCache[tuple[str, bool], _BatchSpan] = BoundedCache(_TOPICS_LIMIT)
 
     def on_send(self, record: Record) -> Record:
         """Add a record to the batch that is in flight, or begin another batch."""
         tracer = self._tracer()
         current = _ambient_context()
-        if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
+        if tracer is None or (current and self._is_left_to_others(current)):
             made = self._propagated(record.headers, current)
             return record if made is None else record.with_headers(*made)
         has_context = self._has_context(record.headers)
         key = record.topic, has_context
-        sending = self._open.get(key)
-        if sending is None or sending.current is not current or not sending.joined(self._context.now_ms):
-            sending = self._begin(tracer, record.topic, current, 1, has_context=has_context)
-            self._open[key] = sending
-        headers = self._sent(tracer, sending, record.headers, record, has_context=has_context)
-        if not sending.until_ms:
-            return _with_sending(record, headers, {_SENDING: sending})
+        batch = self._open.get(key)
+        if batch is None or batch.current is not current or not batch.try_add(self._context.now_ms):
+            batch = self._begin(tracer, record.topic, current, 1, has_context=has_context)
+            self._open[key] = batch
+        headers = self._sent(tracer, batch, record.headers, record, has_context=has_context)
+        if batch.is_recorded:
+            return _with_send_span(record, headers, batch)
         return record if headers is record.headers else record.with_headers(headers)
 
     def on_send_batch(self, batch: Batch) -> Batch:
         """Make one span for all records."""
         tracer = self._tracer()
         current = _ambient_context()
-        if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
+        if tracer is None or (current and self._is_left_to_others(current)):
             return self._all_propagated(batch, current)
         have_context = list(map(self._has_context, batch.headers))
-        sending = self._begin(tracer, batch.topic, current, len(batch), has_context=all(have_context))
+        span = self._begin(tracer, batch.topic, current, len(batch), has_context=all(have_context))
         records: Iterable[Record | None] = batch if self._creates else repeat(None, len(batch))
         headers = [
-            self._sent(tracer, sending, own, record, has_context=has_context)
+            self._sent(tracer, span, own, record, has_context=has_context)
             for own, record, has_context in zip(batch.headers, records, have_context, strict=True)
         ]
-        if sending.until_ms:
+        if not span.is_recorded:
             return batch.replace(headers=headers)
-        locals_ = [_joined(own, {_SENDING: sending}) for own in batch.locals]
+        locals_ = [_merged_local(own, {_SEND_SPAN: span}) for own in batch.locals]
         return batch.replace(headers=headers, locals=locals_)
 
     def flush(self) -> None:
@@ -699,44 +723,44 @@ class _BatchStep(_RecordStep):
 
     def _begin(
         self, tracer: Tracer, topic: str, current: TraceContext, count: int, *, has_context: bool
-    ) -> _Batch:
-        named = self._named["send", topic]
+    ) -> _BatchSpan:
+        name, attributes = self._templates["send", topic]
         kind = SpanKind.CLIENT if has_context or self._creates else SpanKind.PRODUCER
-        span = tracer.start_span(named.name, current, kind, named.attributes)
-        until_ms = 0 if span.is_recording() else self._context.now_ms() + _UNRECORDED_BATCH_MS
-        return _Batch(self, span, current, self._injected(EMPTY, span, current), count, until_ms)
+        span = tracer.start_span(name, current, kind, attributes)
+        until_ms = None if span.is_recording() else self._context.now_ms() + _UNRECORDED_BATCH_MS
+        return _BatchSpan(self, span, current, self._injected(EMPTY, span, current), count, until_ms)
 
     def _sent(
-        self, tracer: Tracer, sending: _Batch, headers: Headers, record: Record | None, *, has_context: bool
+        self, tracer: Tracer, batch: _BatchSpan, headers: Headers, record: Record | None, *, has_context: bool
     ) -> Headers:
         """Return a record's headers with the fields of its create span, or else of the batch's span."""
-        span = sending.span
+        span = batch.span
         if has_context:
             if span.is_recording():
                 self._link(span, headers)
             return headers
         if self._creates and record is not None:
-            created = self._create(tracer, record, sending.current)
+            created = self._create(tracer, record, batch.current)
             if span.is_recording():
                 span.add_link(created.get_span_context())
-            return self._injected(headers, created, sending.current)
+            return self._injected(headers, created, batch.current)
         if not headers:
-            return sending.fields
-        if sending.has_baggage and "baggage" in headers:
-            others = (pair for pair in sending.fields if pair[0] != "baggage")
+            return batch.fields
+        if batch.has_baggage and "baggage" in headers:
+            others = (pair for pair in batch.fields if pair[0] != "baggage")
             return Headers.trusted((*headers, *others))
-        return _new_headers(Headers, (*headers, *sending.fields))
+        return _new_headers(Headers, (*headers, *batch.fields))
 
     def _create(self, tracer: Tracer, record: Record, current: TraceContext) -> Span:
-        named = self._named["create", record.topic]
-        span = tracer.start_span(named.name, current, SpanKind.PRODUCER, named.attributes)
+        name, attributes = self._templates["create", record.topic]
+        span = tracer.start_span(name, current, SpanKind.PRODUCER, attributes)
         if span.is_recording():
             span.set_attributes(self._message(record, baggage.get_all(current) if current else {}))
         span.end()
         return span
 
 
-class _Sending:
+class _RecordSpan:
     """The send span of a record that is not acknowledged yet.
 
     Only the record refers to this object. A record that is dropped is never acknowledged; its span ends when
@@ -745,7 +769,7 @@ class _Sending:
 
     __slots__ = ("_knew_cluster", "_span", "_step")
 
-    def __init__(self, step: _RecordStep, span: Span) -> None:
+    def __init__(self, step: _SpanStep, span: Span) -> None:
         self._step = step
         self._knew_cluster = step.cluster_id is not None
         self._span: Span | None = span
@@ -768,12 +792,12 @@ class _Sending:
     def __del__(self) -> None:
         span = self._span
         if span is not None:
-            if self._step.reports:
+            if self._step.has_client:
                 _note_unacknowledged(span, "the record was dropped, or its client closed before it was sent")
             span.end()
 
 
-class _Batch:
+class _BatchSpan:
     """The send span of records that are in flight together; it ends when the last one is acknowledged."""
 
     __slots__ = (
@@ -783,34 +807,41 @@ class _Batch:
         "_left",
         "_lock",
         "_step",
+        "_until_ms",
         "current",
         "fields",
         "has_baggage",
+        "is_recorded",
         "span",
-        "until_ms",
     )
 
     def __init__(
-        self, step: _RecordStep, span: Span, current: TraceContext, fields: Headers, count: int, until_ms: int
+        self,
+        step: _SpanStep,
+        span: Span,
+        current: TraceContext,
+        fields: Headers,
+        count: int,
+        until_ms: int | None,
     ) -> None:
         self._step = step
         self.span: Final = span
         self.current: Final = current
         self.fields: Final = fields
         self.has_baggage: Final = "baggage" in fields.names()
-        self.until_ms: Final = until_ms
-        """The time until which records may join, if the span is not recorded; otherwise 0."""
+        self.is_recorded: Final = until_ms is None
+        self._until_ms: Final = until_ms
+        """The time until which records may be added; None if the span is recorded, which has no such time."""
         self._count = self._left = count
         self._failed = 0
         self._error: BaseException | None = None
         self._lock = Lock()
 
-    def joined(self, now_ms: Callable[[], int]) -> bool:
+    def try_add(self, now_ms: Callable[[], int]) -> bool:
         """Add a record unless the batch is over or full; return whether it was added."""
         with self._lock:
-            if self._count >= _BATCH_RECORDS or (
-                now_ms() >= self.until_ms if self.until_ms else not self._left
-            ):
+            is_over = not self._left if self._until_ms is None else now_ms() >= self._until_ms
+            if is_over or self._count >= _BATCH_RECORDS:
                 return False
             self._count += 1
             self._left += 1
@@ -832,20 +863,22 @@ class _Batch:
         span.set_attributes({"messaging.batch.message_count": self._count, **self._step.late_attributes()})
         if self._error is not None:
             _note_failure(span, self._error, f"{self._failed} of {self._count} records were not delivered")
-        elif self._left and self._step.reports:
+        elif self._left and self._step.has_client:
             _note_unacknowledged(span, f"{self._left} of {self._count} records were dropped")
         span.end()
 
     def __del__(self) -> None:
-        if self._left and not self.until_ms:
+        if self._left and self.is_recorded:
             self._end()
 
 
-def _with_sending(record: Record, headers: Headers, local: dict[str, Any]) -> Record:
-    return record.with_parts(record.value, record.key, headers, _joined(record.local, local))
+def _with_send_span(record: Record, headers: Headers, span: _RecordSpan | _BatchSpan) -> Record:
+    return record.with_parts(
+        record.value, record.key, headers, _merged_local(record.local, {_SEND_SPAN: span})
+    )
 
 
-def _joined(before: Mapping[str, Any] | None, local: dict[str, Any]) -> dict[str, Any]:
+def _merged_local(before: Mapping[str, Any] | None, local: dict[str, Any]) -> dict[str, Any]:
     return local if before is None else {**before, **local}
 
 
@@ -921,25 +954,22 @@ def _note_exception(span: Span, error: BaseException) -> None:
 # Other instrumentation of the same client
 
 
-def _is_others(span: Span, kind: SpanKind) -> bool:
-    """Return whether another instrumentation of confluent-kafka made a span, and warn if it did."""
+def _other_instrumentation_made(context: TraceContext, kind: SpanKind) -> bool:
+    """Return whether a context's span is of this kind, and made by other instrumentation of the clients."""
+    span = get_current_span(context)
     scope = getattr(span, "instrumentation_scope", None)  # only spans of the SDK have it
-    if scope is None or scope.name != _OTHERS or getattr(span, "kind", None) is not kind:
-        return False
-    _warn_of_others()
-    return True
+    return scope is not None and scope.name == _OTHER_INSTRUMENTATION and getattr(span, "kind", None) is kind
 
 
-def _is_called_by_others() -> bool:
-    """Return whether another instrumentation has called the client, and warn if it has."""
-    if _OTHERS not in sys.modules:
+def _other_instrumentation_calls() -> bool:
+    """Return whether other instrumentation has called the client's method that is under way."""
+    if _OTHER_INSTRUMENTATION not in sys.modules:
         return False
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
-    for _ in range(_OTHERS_FRAMES):
+    for _ in range(_SEARCHED_FRAMES):
         if frame is None:
             return False
-        if frame.f_globals.get("__name__") == _OTHERS:
-            _warn_of_others()
+        if frame.f_globals.get("__name__") == _OTHER_INSTRUMENTATION:
             return True
         frame = frame.f_back
     return False
@@ -948,11 +978,12 @@ def _is_called_by_others() -> bool:
 _warned: Final[set[str]] = set()
 
 
-def _warn_of_others() -> None:
-    if _OTHERS not in _warned:
-        _warned.add(_OTHERS)
+def _warn_of_other_instrumentation() -> None:
+    """Warn that trace makes no spans; once in a process."""
+    if _OTHER_INSTRUMENTATION not in _warned:
+        _warned.add(_OTHER_INSTRUMENTATION)
         _log.warning(
             "trace: %s makes spans of the same clients, so trace makes none and only propagates contexts; "
             "remove trace from the chain (or set its mode to 'propagate'), or do not instrument the clients",
-            _OTHERS,
+            _OTHER_INSTRUMENTATION,
         )

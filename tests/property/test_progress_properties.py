@@ -79,7 +79,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        for partition, (offset, _) in self.progress.moved().items():
+        for partition, (offset, _) in self.progress.take_changed_positions().items():
             self.committed[partition] = offset
             assert all(done for at, _, done in self.records[partition] if at < offset), "a record is lost"
 

@@ -35,7 +35,7 @@ from headerware.clients.processing import (
     MessageLoop,
     handed_over,
 )
-from headerware.clients.progress import OnFailure, Order, Processing
+from headerware.clients.run_options import OnFailure, Order, RunOptions
 from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
@@ -126,7 +126,7 @@ class InterruptibleConsumer(Consumer):
             told.clear()
         scope.__exit__(None if error is None else type(error), error, None)
 
-    def task_executor(self, handler: AsyncHandler, options: Processing, thread: Worker) -> TaskExecutor:
+    def task_executor(self, handler: AsyncHandler, options: RunOptions, thread: Worker) -> TaskExecutor:
         """Return the executor that processes records in tasks; processing is explicit from now on."""
         self._hw_begin_explicit()
         return TaskExecutor(
@@ -368,7 +368,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             RuntimeError: a handler was cancelled; or the consumer is closed, or is another event loop's.
             Exception: with ``on_failure="raise"``, the error of the handler, or of the chain that refused.
         """
-        options = Processing(
+        options = RunOptions(
             workers=workers,
             order=order,
             on_failure=on_failure,

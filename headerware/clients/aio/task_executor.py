@@ -21,7 +21,8 @@ from confluent_kafka import Message
 from headerware.clients.aio.worker import Worker
 from headerware.clients.delivery import Delivery
 from headerware.clients.executor import Client, Executor
-from headerware.clients.progress import Job, Processing
+from headerware.clients.progress import Job
+from headerware.clients.run_options import RunOptions
 
 AsyncHandler = Callable[[Message], Awaitable[object]]
 _SERVE_S: Final = 0.05
@@ -39,7 +40,7 @@ class TaskExecutor(Executor):
         client: Client,
         delivery: Delivery,
         handler: AsyncHandler,
-        options: Processing,
+        options: RunOptions,
         counts: dict[str, int],
         *,
         thread: Worker,

@@ -1,4 +1,4 @@
-"""The interceptor ``expire``: a lifetime written on send, and expired records dropped (spec/expires.md)."""
+"""The interceptor ``expire``: write a lifetime on send, drop expired records on consume (spec/expires.md)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Expire(Interceptor, frozen=True, kw_only=True):
     Consumed records keep the header, so a forwarded record keeps its lifetime. A message in slices has one
     lifetime, and expires as a message. Tombstones get no lifetime and never expire.
 
-    On consume an expired record is dropped before the steps to the left decode it. A consumer that keeps the
-    last value of each key then does not get that value.
+    On consume an expired record is dropped before the steps to the left decode it. A consumer that builds
+    a table by key keeps the previous value of that key.
 
     Without ``sign`` to its right, anybody who can write to a topic can choose lifetimes.
 
@@ -44,15 +44,15 @@ class Expire(Interceptor, frozen=True, kw_only=True):
             lifetime.
         after_ms_by_topic: the same, by patterns of topics, such as ``{"clicks-*": 60_000}``; the first
             pattern that matches counts, and ``after_ms`` if none does.
-        clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds, because
+        clock_skew_ms: how long after its expiry time a record is still delivered, in milliseconds, because
             clocks differ.
-        expired: ``drop`` drops and counts expired records; ``refuse`` raises, so that ``on_error`` decides,
-            such as ``dead_letter``.
+        expired: ``drop`` drops and counts expired records; ``refuse`` raises ExpiredError, which ``on_error``
+            handles, for example with ``dead_letter``.
         malformed: what happens on consume to a record whose lifetime cannot be read: ``keep`` counts and
             delivers it, ``refuse`` raises.
 
     Raises:
-        ConfigError: a pattern matches no topic, or an option has an unknown value.
+        ConfigError: a pattern is invalid or begins with ``!``, or an option has an unknown value.
     """
 
     type: ClassVar[str] = "expire"
@@ -67,7 +67,7 @@ class Expire(Interceptor, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse options that are not valid."""
-        if self.expired not in get_args(_Expired):  # options from code are not checked before
+        if self.expired not in get_args(_Expired):  # msgspec does not check options from code
             raise ConfigError(f"expected drop or refuse, found {self.expired!r}", path="expired")
         if self.malformed not in get_args(_Malformed):
             raise ConfigError(f"expected keep or refuse, found {self.malformed!r}", path="malformed")
@@ -87,6 +87,7 @@ class ExpireStep:
         self._options = options
         self._now_ms = context.now_ms
         self._rule = SendRule(EXPIRES_HEADER, options.after_ms, options.after_ms_by_topic, context.now_ms)
+        # Bound here, to save a call for each record.
         self.on_send: Callable[[Record], Record] = self._rule.on_send
         self._expired = self._malformed = 0
 
@@ -107,7 +108,10 @@ class ExpireStep:
         self._expired += 1
         if self._options.expired == "drop":
             return DROP
-        raise ExpiredError(f"expired {late_ms} ms ago; clock_skew_ms is {self._options.clock_skew_ms}")
+        raise ExpiredError(
+            f"expected an expiry time at most {self._options.clock_skew_ms} ms ago (clock_skew_ms), "
+            f"found {late_ms} ms"
+        )
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
         """Return an upper bound of the bytes that a lifetime adds to a record on the wire."""

@@ -343,7 +343,7 @@ def given_started() -> None:
     progress, added = job()
     progress.start(0)
     assert added.state == "at work"
-    assert progress.moved() == {PARTITION: (0, None)}
+    assert progress.take_changed_positions() == {PARTITION: (0, None)}
 
 
 def at_work_ended() -> None:
@@ -351,7 +351,7 @@ def at_work_ended() -> None:
     progress.start(0)
     progress.finish(added)
     assert added.state == "processed"
-    assert progress.moved() == {PARTITION: (1, None)}
+    assert progress.take_changed_positions() == {PARTITION: (1, None)}
 
 
 def at_work_failed() -> None:
@@ -360,7 +360,7 @@ def at_work_failed() -> None:
     progress.postpone(added, until=10)
     assert added.state == "postponed"
     assert progress.start(9) is None
-    assert progress.moved() == {PARTITION: (0, None)}
+    assert progress.take_changed_positions() == {PARTITION: (0, None)}
 
 
 def postponed_due() -> None:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from headerware.clients import Consumer
-from headerware.clients.progress import Processing
+from headerware.clients.run_options import RunOptions
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
 from headerware.core.plugins import interceptor_type
@@ -260,6 +260,6 @@ def fail() -> None:
 
 def test_run_has_the_defaults_of_its_options() -> None:
     signature = inspect.signature(Consumer.run).parameters
-    options = {name: signature[name].default for name in Processing.__struct_fields__}
-    assert Processing(**options) == Processing()
-    assert set(signature) == {"self", "handler", *Processing.__struct_fields__}
+    options = {name: signature[name].default for name in RunOptions.__struct_fields__}
+    assert RunOptions(**options) == RunOptions()
+    assert set(signature) == {"self", "handler", *RunOptions.__struct_fields__}

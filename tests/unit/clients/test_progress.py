@@ -2,10 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from headerware.clients.progress import Job, Processing, WorkInProgress
-from headerware.core.errors import ConfigError
+from headerware.clients.progress import Job, WorkInProgress
 
 P0, P1 = ("orders", 0), ("orders", 1)
 
@@ -91,14 +88,14 @@ class TestOffsets:
         for offset in (10, 11, 15):
             progress.add(offset, P0, offset, leader_epoch=7)
         first, second, third = jobs(progress)
-        assert progress.moved() == {P0: (10, None)}
+        assert progress.take_changed_positions() == {P0: (10, None)}
 
         progress.finish(second)
-        assert progress.moved() == {}
+        assert progress.take_changed_positions() == {}
         progress.finish(first)
-        assert progress.moved() == {P0: (15, None)}
+        assert progress.take_changed_positions() == {P0: (15, None)}
         progress.finish(third)
-        assert progress.moved() == {P0: (16, 7)}
+        assert progress.take_changed_positions() == {P0: (16, 7)}
 
     def test_holds_an_offset_until_all_records_of_it_are_processed(self) -> None:
         progress = WorkInProgress(workers=4, order="none")
@@ -106,27 +103,27 @@ class TestOffsets:
             progress.add(name, P0, 3)
         first, second = jobs(progress)
         progress.finish(first)
-        assert progress.moved() == {P0: (3, None)}
+        assert progress.take_changed_positions() == {P0: (3, None)}
         progress.finish(second)
-        assert progress.moved() == {P0: (4, None)}
+        assert progress.take_changed_positions() == {P0: (4, None)}
 
     def test_moves_past_what_was_read_and_did_not_become_a_job(self) -> None:
         progress = WorkInProgress(workers=1)
         progress.advance(P0, 5)
-        assert progress.moved() == {P0: (5, None)}
+        assert progress.take_changed_positions() == {P0: (5, None)}
         progress.add(6, P0, 6)
         progress.advance(P0, 9)
-        assert progress.moved() == {P0: (6, None)}
+        assert progress.take_changed_positions() == {P0: (6, None)}
         progress.finish(jobs(progress)[0])
         progress.advance(P0, 9)
-        assert progress.moved() == {P0: (9, None)}
+        assert progress.take_changed_positions() == {P0: (9, None)}
 
     def test_goes_back_for_an_older_record_that_was_released(self) -> None:
         progress = WorkInProgress(workers=2, order="none")
         progress.add(8, P0, 8)
         progress.add(2, P0, 2)
 
-        assert progress.moved() == {P0: (2, None)}
+        assert progress.take_changed_positions() == {P0: (2, None)}
 
 
 class TestPartitions:
@@ -136,11 +133,11 @@ class TestPartitions:
         (old,) = jobs(progress)
         progress.forget([P0])
         progress.add("again", P0, 4)
-        progress.moved()
+        progress.take_changed_positions()
 
         progress.finish(old)
         assert old.is_gone
-        assert progress.moved() == {}
+        assert progress.take_changed_positions() == {}
         assert started(progress) == ["again"]
 
     def test_starts_nothing_more_of_a_held_partition(self) -> None:
@@ -153,49 +150,18 @@ class TestPartitions:
         progress.finish(job)
 
         assert started(progress) == []
-        assert progress.moved() == {P0: (1, None)}
+        assert progress.take_changed_positions() == {P0: (1, None)}
 
     def test_shares_the_room_among_the_partitions(self) -> None:
         progress = WorkInProgress(workers=1, max_pending=8)
         for each in (P0, P1):
             progress.advance(each, 0)
         for offset in range(4):
-            assert progress.crowded() == set()
+            assert progress.to_pause() == set()
             progress.add(offset, P0, offset)
-        assert progress.crowded() == {P0}
+        assert progress.to_pause() == {P0}
 
-        assert progress.relieved({P0}) == set()
+        assert progress.to_resume({P0}) == set()
         for _ in range(2):
             progress.finish(jobs(progress)[0])
-        assert progress.relieved({P0}) == {P0}
-
-
-class TestProcessing:
-    def test_pauses_grow_up_to_the_longest_and_are_partly_random(self) -> None:
-        options = Processing(attempts=4, backoff_s=1.0, max_backoff_s=3.0)
-        error = ValueError()
-
-        assert [options.pause_s(n, error, lambda: 1.0) for n in range(1, 5)] == [1.0, 2.0, 3.0, None]
-        assert options.pause_s(2, error, lambda: 0.0) == 1.0
-
-    def test_tries_again_only_for_the_named_errors(self) -> None:
-        options = Processing(attempts=4, retry_on=(ConnectionError,))
-
-        assert options.pause_s(1, ValueError()) is None
-        assert options.pause_s(1, ConnectionResetError()) is not None
-
-    @pytest.mark.parametrize(
-        ("name", "value", "expected"),
-        [
-            ("workers", 0, "workers: expected a whole number of at least 1, found 0"),
-            ("workers", "8", "workers: expected a whole number of at least 1, found '8'"),
-            ("order", "keys", "order: expected one of key, partition, none; found 'keys'"),
-            ("on_failure", "drop", "on_failure: expected one of raise, skip, dead_letter; found 'drop'"),
-            ("backoff_s", -1, "backoff_s: expected a number of seconds of at least 0, found -1"),
-            ("stop_timeout_s", "5", "stop_timeout_s: expected a number of seconds of at least 0, found '5'"),
-        ],
-    )
-    def test_refuses_options_that_cannot_work(self, name: str, value: Any, expected: str) -> None:
-        with pytest.raises(ConfigError) as raised:
-            Processing(**{name: value})
-        assert str(raised.value) == expected
+        assert progress.to_resume({P0}) == {P0}
