@@ -594,11 +594,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_carry_out()
 
     def _hw_wait_for_retry(self, left: float) -> bool:
-        """Wait until a record that is held back may be tried again; return whether there was a wait."""
+        """Wait until a record that is held back may be tried again; return whether there is such a record."""
         retry_at = self._hw_delivery.retry_at
-        waits = retry_at - time.monotonic() if retry_at else 0.0
-        if waits <= 0:
+        if not retry_at:
             return False
+        # It may have become due since Delivery looked; then there is no wait, and it is tried again.
+        waits = max(0.0, retry_at - time.monotonic())
         self._hw_stay_in_the_group(min(waits, left) if left >= 0 else waits)
         return True
 

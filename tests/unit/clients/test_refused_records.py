@@ -487,6 +487,25 @@ class TestHeldBack:
         broken.clear()
         assert values(take(consumer, 2)) == [b"a", b"b"]
 
+    def test_is_tried_again_at_once_if_it_becomes_due_while_poll_decides_how_long_to_wait(
+        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+    ) -> None:
+        """Otherwise poll waits for another record for its whole timeout, or for ever."""
+
+        class Guard(Interceptor, frozen=True, kw_only=True):
+            def on_consume(self, record: Record) -> Record:
+                raise KeyringError("keyring keys.json is older than 300 s")
+
+        fill(b"a")
+        consumer = make_consumer(Guard(on_error="drop"), topic=topic)
+        # For this long, the record is not due when it is looked at, and due when poll decides.
+        consumer._hw_delivery._retries._clock = lambda: time.monotonic() - 0.02
+        began = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(HeldBackError):
+                consumer.poll(DEADLINE_S)
+        assert time.monotonic() - began < DEADLINE_S
+
 
 class TestASlicedMessage:
     """While the stream stands still, messages in slices do not expire: the rest of them cannot come."""
