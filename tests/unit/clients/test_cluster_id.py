@@ -220,8 +220,8 @@ class TestAClusterOutOfReach:
             producer.produce("orders", b"value")
             times.append(time.monotonic())
         first, *others = (after - before for before, after in pairwise(times))
-        assert first >= 0.3
-        assert min(others) < 0.3
+        assert first > 0.29, "librdkafka rounds down to milliseconds"
+        assert min(others) < 0.29
         assert producer.stats()["sign"]["unbound"] == 3
         assert len([record for record in caplog.records if "any cluster" in record.message]) == 1
         producer.purge()
