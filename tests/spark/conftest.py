@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import time
 import uuid
@@ -88,6 +89,31 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(JVM_ENDS_S)
+
+
+@pytest.fixture
+def run_example(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str]]:
+    """Return a function that runs an example as a program, but in this process, with the shared session.
+
+    To start Spark takes longer than most examples; connect_spark.py and, by spark-submit,
+    spark_foreach_batch.py run in processes of their own.
+    """
+
+    def run(path: Path, *arguments: str, **replaced: object) -> tuple[object, str]:
+        """Return what the example ended with, and its output; ``replaced`` are globals to replace."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(path.parent))
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        monkeypatch.setattr(type(spark), "stop", lambda _: None)
+        main = runpy.run_path(str(path))["main"]
+        main.callback.__globals__.update(replaced)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().out
+
+    return run
 
 
 class Kafka:

@@ -343,6 +343,7 @@ class TestExample:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        assert ":: loading settings" not in done.stderr, "Ivy is quiet"
         assert "3,377 airports and a tombstone were sent; Spark wrote 3,376 of them" in done.stdout
         assert "a producer with the same file wrote the same records, and refused one:" in done.stdout
         assert done.stdout.count("\n  stage: TRANSFORMATION\n") == 1

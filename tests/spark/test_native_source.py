@@ -29,6 +29,8 @@ from headerware.spark_bridge import encode, foreach_batch, register_source
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -327,15 +329,11 @@ class TestPage:
 
 @pytest.mark.broker
 class TestExample:
-    def test_runs_alone(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-        example = str(ROOT / "examples" / "spark_source.py")
-        command = [sys.executable, example, "--bootstrap-servers", kafka_broker.bootstrap_servers]
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "3,376 airports; the topic has 6,752 records" in done.stdout
+    def test_runs_on_a_cluster(self, kafka_broker: KafkaBroker, run_example: Callable[..., Any]) -> None:
+        there = ["--bootstrap-servers", kafka_broker.bootstrap_servers]
+        code, shown = run_example(ROOT / "examples" / "spark_source.py", *there)
+        assert not code
+        assert "3,376 airports; the topic has 6,752 records" in shown
 
 
 def planners() -> list[psutil.Process]:
