@@ -290,7 +290,7 @@ class TestRefusals:
         topics.put(b"x" * 500)
         policy = Decides(topics.target, lambda _: "dead_letter")
         policy.dead_letter_topic = tiny
-        with pytest.raises(HeaderwareError, match="does not even take a stub"):
+        with pytest.raises(HeaderwareError, match="refuses even a stub"):
             topics.run(policy)
         committed = topics.cluster.committed(f"headerware-test-{topics.source}", topics.source)
         assert committed[0] == 0, "nothing is done"

@@ -154,4 +154,4 @@ class TestSpareNextTask:
         del cycle
         assert gc.collect() >= 1
         list(shipped(f"{__name__}:begun", 1, 2)(iter([1])))
-        assert gc.get_freeze_count() == frozen
+        assert gc.get_freeze_count() <= frozen, "frozen objects may die, but none was added"
