@@ -67,7 +67,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name, value in pairs:
         if name in found:
             shown = f" `{name}`" if _MEMBER.fullmatch(name) else ""
-            raise ValueError(f"a member{shown} stands twice in one object")
+            raise ValueError(f"a member{shown} occurs twice in one object")
         found[name] = value
     return found
 

@@ -315,7 +315,7 @@ class ExtractorConformance:
             value = record.value if isinstance(record, Extracted) else None
             _require(not isinstance(gives, type) or isinstance(value, gives), f"a {type(value).__name__}")
 
-    def test_resumes_behind_each_record(self) -> None:
+    def test_resumes_after_each_record(self) -> None:
         """After every record the rest is the same, with the offset's properties and without them."""
         found = self._records(self.sample)
         for properties in (True, False):
@@ -353,7 +353,7 @@ class ExtractorConformance:
             self._records(self.damaged)
         _require_hidden(raised.value)
 
-    def test_goes_on_behind_a_bad_record(self) -> None:
+    def test_goes_on_after_a_bad_record(self) -> None:
         """A bad record is one error, which does not quote the record, and the next record is read."""
         if self.bad is None:
             pytest.skip("an object of this format has no bad records")

@@ -80,7 +80,7 @@ class TestAvroSchemaInHeaders:
         assert payloads == ("020403e7", "040403e706555344", "060403e7")
         assert prints[0] == prints[2] != prints[1]
 
-    def test_goes_on_behind_what_it_cannot_read(self, shown: Callable[[str], str]) -> None:
+    def test_goes_on_after_what_it_cannot_read(self, shown: Callable[[str], str]) -> None:
         seen = shown("avro_schema_in_headers").partition("What the application sees")[2].splitlines()[1:]
         patterns = [
             "1,.*EUR",

@@ -101,7 +101,7 @@ class TestConformance(SourceConformance):
 
 class TestOrder:
     @pytest.mark.parametrize("order_by", [["id"], ["at"], ["place"], ["price", "at"], ["at", "price", "id"]])
-    def test_goes_on_behind_each_row(self, shop: Shop, order_by: list[str]) -> None:
+    def test_goes_on_after_each_row(self, shop: Shop, order_by: list[str]) -> None:
         item = shop.item(order_by=order_by, page_rows=2)
         found = [record for _, record in extracted(RowExtractor(), Input(item))]
         assert len(found) == 5
@@ -111,7 +111,7 @@ class TestOrder:
             assert [each.value for _, each in rest] == [each.value for each in found[number:]]  # type: ignore[union-attr]
 
     @pytest.mark.parametrize("order_by", [["id"], ["at"], ["place"], ["price", "at"]])
-    def test_goes_on_behind_each_row_of_a_query(self, shop: Shop, order_by: list[str]) -> None:
+    def test_goes_on_after_each_row_of_a_query(self, shop: Shop, order_by: list[str]) -> None:
         query = f"select c.* from {SCHEMA}.orders_c c join {SCHEMA}.orders_a a on a.id = 1"  # noqa: S608 - as below
         item = shop.item(tables=[], queries={"orders_c": query}, order_by=order_by, page_rows=2)
         found = [record for _, record in extracted(RowExtractor(), Input(item))]

@@ -274,7 +274,7 @@ class TestPython:
         suite = namespace["TestZip"]()
         suite.test_starts_at_each_key()
         suite.test_gives_the_same_records_again()
-        namespace["TestCsvRows"]().test_resumes_behind_each_record()
+        namespace["TestCsvRows"]().test_resumes_after_each_record()
 
     def test_of_the_page_on_encryption_runs_and_shows_what_it_says(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

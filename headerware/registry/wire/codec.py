@@ -118,7 +118,7 @@ class HeaderIdCodec:
             elif start < 0:
                 start, block = len(read), pair[1]
             else:
-                raise WireFormatError(f"{HEADER} stands more than once, expected once")
+                raise WireFormatError(f"expected {HEADER} once, found it more than once")
         if start >= 0:
             read[start:] = unpack(block, read[start:], self._names)
         elif unchanged:

@@ -240,7 +240,7 @@ class TestFailures:
             consumer.run(Seen(consumer, 99))
         assert committed_of(consumer, topic) == 1
 
-    def test_skip_goes_on_behind_it(
+    def test_skip_goes_on_after_it(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:
         fill(b"a", b"bad", b"c")

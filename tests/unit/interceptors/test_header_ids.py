@@ -219,7 +219,7 @@ class TestCompactOnConsume:
             step().on_consume(record((HEADER, block)))
 
     def test_refuses_a_second_block(self) -> None:
-        with pytest.raises(WireFormatError, match="stands more than once"):
+        with pytest.raises(WireFormatError, match="found it more than once"):
             step().on_consume(record((HEADER, b'1"!'), (HEADER, b'1"!')))
 
     def test_a_flood_of_names_is_not_remembered(self) -> None:

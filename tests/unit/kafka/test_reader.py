@@ -127,7 +127,7 @@ class TestTopicReader:
                 seen.append(reader.progress)
         assert seen == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
 
-    def test_goes_on_behind_the_end_if_it_is_read_on(
+    def test_goes_on_after_the_end_if_it_is_read_on(
         self, opened: Callable[..., TopicReader], topic: str, embedded_cluster: EmbeddedCluster
     ) -> None:
         with opened(topic, partition=1) as reader:
