@@ -18,7 +18,7 @@ import sys
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from itertools import repeat
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
@@ -64,7 +64,7 @@ _CorrelateBy = Literal["link", "parent"]
 _LOCAL_NAME: Final = "trace"
 """The key of a consumed record's context in ``record.local``."""
 _SEND_SPAN: Final = "trace.sending"
-"""The key of a sent record's :class:`_RecordSpan` or :class:`_BatchSpan` in ``record.local``."""
+"""The key of a sent record's :class:`_RecordSpan` or :class:`_InBatch` in ``record.local``."""
 _PROCESSING: Final = create_key("headerware-processing")
 """The key of the :class:`_Processing` that made a context."""
 
@@ -78,7 +78,7 @@ _TOPICS_LIMIT: Final = 1_000
 _PARTITIONS_LIMIT: Final = 10_000
 _BATCH_RECORDS: Final = 500
 _UNRECORDED_BATCH_MS: Final = 1_000
-"""How long a batch that is not sampled takes records; it does not wait for acknowledgements."""
+"""How long a batch that is not sampled takes records, because acknowledgements do not close it."""
 _OTHER_INSTRUMENTATION: Final = "opentelemetry.instrumentation.confluent_kafka"
 _SEARCHED_FRAMES: Final = 16
 """How far up the stack to look for that module. Its wrapper of ``poll`` is at most 9 frames above a hook."""
@@ -167,8 +167,8 @@ class Trace(Interceptor, frozen=True, kw_only=True):
 def extract_context(headers: HeadersLike) -> TraceContext:
     """Read the trace context in a record's headers.
 
-    A value that is null, not UTF-8 or malformed counts as absent. If a field is repeated, its last value
-    counts, as with every header in Kafka; the values of ``tracestate`` and ``baggage`` are joined.
+    A value that is null, not UTF-8 or malformed counts as absent. If a field is repeated, the last value that
+    is neither null nor other than UTF-8 counts; the values of ``tracestate`` and ``baggage`` are joined.
 
     Args:
         headers: headers in any of the forms that Headerware takes.
@@ -191,10 +191,10 @@ class _Fields(NamedTuple):
     """The fields of a propagator."""
 
     propagator: TextMapPropagator | None = None
-    all: frozenset[str] = frozenset()
-    of_context: frozenset[str] = _PARENT_FIELDS
+    names: frozenset[str] = frozenset()
+    context_names: frozenset[str] = _PARENT_FIELDS
     """A record that has at least one of these fields has a context."""
-    plain: bool = False
+    is_w3c: bool = False
     """Whether all fields are W3C's, so that ``traceparent`` alone can hold a span's context."""
 
 
@@ -220,7 +220,7 @@ class _TraceStep:
 
     def on_consume_batch(self, batch: Batch) -> Batch:
         """Do as :meth:`on_consume` for each record."""
-        if self._known_fields().all.isdisjoint(header_names(batch.headers)):
+        if self._known_fields().names.isdisjoint(header_names(batch.headers)):
             return batch
         return batch.remake(("local",), self._read, batch.headers, batch.locals)
 
@@ -230,15 +230,15 @@ class _TraceStep:
             return None
         known = self._known_fields()
         for name, _ in headers:
-            if name in known.all:
+            if name in known.names:
                 break
         else:
             return None
-        context = _extracted(headers, get_global_textmap(), known.all)
+        context = _extracted(headers, get_global_textmap(), known.names)
         return (_merged_local(local, {_LOCAL_NAME: context}),) if context else None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
-        """Make the records' common baggage current; if no span is, also the context of a single record."""
+        """Make current the baggage that all records share, and a single record's context unless a span is."""
         ambient = _ambient_context()
         context = _with_baggage_of(records, ambient)
         found = _context_of(records[0]) if len(records) == 1 else None
@@ -264,7 +264,7 @@ class _TraceStep:
         fields = self._fields
         if fields.propagator is not get_global_textmap():
             fields = self._known_fields()
-        names = fields.of_context
+        names = fields.context_names
         for name, _ in headers:  # noqa: SIM110 - a generator is slower (bench/tracing.py)
             if name in names:
                 return True
@@ -294,15 +294,17 @@ def _extracted(headers: Headers, propagator: TextMapPropagator, fields: Collecti
     carrier: dict[str, str] = {}
     for pair in headers:
         if pair[0] in fields:
-            _take(carrier, pair)
+            _add_field(carrier, pair)
     return propagator.extract(carrier, TraceContext()) if carrier else TraceContext()
 
 
-def _take(carrier: dict[str, str], pair: Pair) -> None:
+def _add_field(carrier: dict[str, str], pair: Pair) -> None:
     name, value = pair
     try:
-        text = (value or b"").decode()
+        text = value.decode() if value is not None else None
     except UnicodeDecodeError:
+        return
+    if text is None:
         return
     if name in _LIST_FIELDS and name in carrier:
         text = f"{carrier[name]},{text}"
@@ -382,7 +384,7 @@ def _without_finished(current: TraceContext) -> TraceContext:
 
 
 class _Convention(NamedTuple):
-    """What OpenTelemetry's conventions say of a type of span."""
+    """The names and the kind of a type of span by OpenTelemetry's conventions."""
 
     name: str
     """Kafka's name of the operation."""
@@ -479,9 +481,10 @@ class _SpanStep(_TraceStep):
         span.end(operation.ended_ns)
 
     def _repeats(self, commit: Operation) -> bool:
-        """Return whether librdkafka, not the application, commits known offsets again; remember new offsets.
+        """Return whether a commit only repeats offsets, as librdkafka's own does; remember new offsets.
 
-        When a consumer closes, librdkafka commits once more, even if the application has committed.
+        When a consumer closes, librdkafka commits once more, even if the application has committed. The
+        moments of its own commits are not known, so that they end when they begin.
         """
         if commit.error is not None:
             return False
@@ -512,7 +515,7 @@ class _SpanStep(_TraceStep):
             attributes |= self.position(partition, None)
         if type_ == "settle":
             return attributes
-        if len(concerned) > 1:
+        if len(concerned) != 1:
             attributes["messaging.batch.message_count"] = len(concerned)
             return attributes
         record = concerned[0]
@@ -528,7 +531,8 @@ class _SpanStep(_TraceStep):
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
         elif self._options.message_size and isinstance(record.value, bytes | str):
-            attributes["messaging.message.body.size"] = len(record.value)
+            value = record.value.encode() if isinstance(record.value, str) else record.value
+            attributes["messaging.message.body.size"] = len(value)
         for name in self._options.baggage_attributes:
             if name in carried:
                 attributes[name] = str(carried[name])
@@ -596,7 +600,7 @@ class _SpanStep(_TraceStep):
 
 
 class _SendStep(_SpanStep):
-    """The hooks and functions that send spans of records and of batches share."""
+    """What the steps for spans of records and for spans of batches have in common."""
 
     def on_acknowledgement(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
@@ -620,7 +624,7 @@ class _SendStep(_SpanStep):
         """
         trace_id, span_id, _, flags, state, is_valid = span.get_span_context()
         # The common case, without the propagator's carrier (bench/tracing.py).
-        plain = self._fields.plain and (state is DEFAULT_TRACE_STATE or not state)
+        plain = self._fields.is_w3c and (state is DEFAULT_TRACE_STATE or not state)
         if plain and is_valid and not (current and baggage.get_all(current)):
             ids = (trace_id << 64 | span_id).to_bytes(24).hex("-", -16)
             return _new_headers(Headers, (*headers, ("traceparent", f"00-{ids}{_FLAGS[flags]}".encode())))
@@ -631,7 +635,7 @@ class _SendStep(_SpanStep):
     def _link(self, span: Span, headers: Headers) -> None:
         """Link a span to the context that a record came with."""
         found = get_current_span(
-            _extracted(headers, get_global_textmap(), self._known_fields().all)
+            _extracted(headers, get_global_textmap(), self._known_fields().names)
         ).get_span_context()
         if found.is_valid:
             span.add_link(found)
@@ -669,7 +673,7 @@ class _RecordStep(_SendStep):
 
     def on_send_batch(self, batch: Batch) -> Batch:
         """If spans are made, leave each record to :meth:`on_send`, which starts the record's span."""
-        return self._all_propagated(batch, get_current()) if self._tracer() is None else batch.leave()
+        return self._all_propagated(batch, _ambient_context()) if self._tracer() is None else batch.leave()
 
 
 class _BatchStep(_SendStep):
@@ -696,7 +700,7 @@ class _BatchStep(_SendStep):
             self._open[key] = batch
         headers = self._sent(tracer, batch, record.headers, record, has_context=has_context)
         if batch.is_recorded:
-            return _with_send_span(record, headers, batch)
+            return _with_send_span(record, headers, _InBatch(batch))
         return record if headers is record.headers else record.with_headers(headers)
 
     def on_send_batch(self, batch: Batch) -> Batch:
@@ -714,7 +718,7 @@ class _BatchStep(_SendStep):
         ]
         if not span.is_recorded:
             return batch.replace(headers=headers)
-        locals_ = [_merged_local(own, {_SEND_SPAN: span}) for own in batch.locals]
+        locals_ = [_merged_local(own, {_SEND_SPAN: _InBatch(span)}) for own in batch.locals]
         return batch.replace(headers=headers, locals=locals_)
 
     def flush(self) -> None:
@@ -798,12 +802,14 @@ class _RecordSpan:
 
 
 class _BatchSpan:
-    """The send span of records that are in flight together; it ends when the last one is acknowledged."""
+    """The send span of records that are in flight together; it ends when none of them is any more."""
 
     __slots__ = (
         "_count",
+        "_dropped",
         "_error",
         "_failed",
+        "_is_over",
         "_left",
         "_lock",
         "_step",
@@ -831,31 +837,41 @@ class _BatchSpan:
         self.has_baggage: Final = "baggage" in fields.names()
         self.is_recorded: Final = until_ms is None
         self._until_ms: Final = until_ms
-        """The time until which records may be added; None if the span is recorded, which has no such time."""
+        """The time until which records may be added; None if the span is recorded."""
         self._count = self._left = count
-        self._failed = 0
+        self._failed = self._dropped = 0
         self._error: BaseException | None = None
-        self._lock = Lock()
+        self._is_over = False
+        self._lock = RLock()  # the collector may free a record while this thread counts another one
 
     def try_add(self, now_ms: Callable[[], int]) -> bool:
         """Add a record unless the batch is over or full; return whether it was added."""
         with self._lock:
-            is_over = not self._left if self._until_ms is None else now_ms() >= self._until_ms
+            is_over = self._is_over if self._until_ms is None else now_ms() >= self._until_ms
             if is_over or self._count >= _BATCH_RECORDS:
                 return False
             self._count += 1
             self._left += 1
         return True
 
-    def acknowledge(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:  # noqa: ARG002 - each record has a position of its own
+    def count_acknowledged(self, error: BaseException | None) -> None:
         """Count an acknowledged record; end the span after the last one."""
         with self._lock:
-            self._left -= 1
             if error is not None:
                 self._failed += 1
                 self._error = self._error or error
-            is_last = not self._left
-        if is_last:
+            self._count_off()
+
+    def count_dropped(self) -> None:
+        """Count a record that is never acknowledged; end the span after the last one."""
+        with self._lock:
+            self._dropped += 1
+            self._count_off()
+
+    def _count_off(self) -> None:
+        self._left -= 1
+        if not self._left and not self._is_over:
+            self._is_over = True
             self._end()
 
     def _end(self) -> None:
@@ -863,16 +879,31 @@ class _BatchSpan:
         span.set_attributes({"messaging.batch.message_count": self._count, **self._step.late_attributes()})
         if self._error is not None:
             _note_failure(span, self._error, f"{self._failed} of {self._count} records were not delivered")
-        elif self._left and self._step.has_client:
-            _note_unacknowledged(span, f"{self._left} of {self._count} records were dropped")
+        elif self._dropped and self._step.has_client:
+            _note_unacknowledged(span, f"{self._dropped} of {self._count} records were dropped")
         span.end()
 
+
+class _InBatch:
+    """A record that is in flight in a batch. Only the record refers to this object, as to a _RecordSpan."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: _BatchSpan) -> None:
+        self._batch: _BatchSpan | None = batch
+
+    def acknowledge(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:  # noqa: ARG002 - each record has a position of its own
+        """Count the record as acknowledged."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.count_acknowledged(error)
+
     def __del__(self) -> None:
-        if self._left and self.is_recorded:
-            self._end()
+        if self._batch is not None:
+            self._batch.count_dropped()
 
 
-def _with_send_span(record: Record, headers: Headers, span: _RecordSpan | _BatchSpan) -> Record:
+def _with_send_span(record: Record, headers: Headers, span: _RecordSpan | _InBatch) -> Record:
     return record.with_parts(
         record.value, record.key, headers, _merged_local(record.local, {_SEND_SPAN: span})
     )

@@ -38,41 +38,41 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 
-_START_SECONDS = 120.0
-_STOP_SECONDS = 20.0
-_REQUEST_SECONDS = 5.0
-_PAUSE_SECONDS = 0.05
-_WATCH_SECONDS = 0.5
-_ATTEMPTS = 3
-_TAIL_LINES = 40
-_PORT_TAKEN = "Address already in use"
+_START_S: Final = 120.0
+_STOP_S: Final = 20.0
+_REQUEST_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+_WATCH_S: Final = 0.5
+_START_ATTEMPTS: Final = 3
+_TAIL_LINES: Final = 40
+_PORT_TAKEN: Final = "Address already in use"
 HOST: Final = "127.0.0.1"
 # Below the range of ports for outgoing connections, so that no such connection takes a broker's port while
 # the broker restarts.
-_PORTS = range(20_000, 32_000)
-_TRIES = 100
+_PORTS: Final = range(20_000, 32_000)
+_PORT_PROBES: Final = 100
 
 
 class KafkaBroker:
     """Run Apache Kafka in a process of its own, with its own ports and folder.
 
+    ``with KafkaBroker() as broker`` starts the broker and waits until it answers; `stop`, `kill` and
+    `restart` keep its ports and its data. The broker ends with the block, and with this process, even if this
+    process is killed. Its methods are for one thread at a time.
+
     Args:
         config: broker properties, over the defaults for a single node.
-        port: the port of its listener; None takes a free one.
-        data_dir: the folder of its data, which is kept; None takes a temporary folder.
+        port: the listener's port; None chooses a free one.
+        data_dir: the data folder, which is kept; None uses a temporary folder, which `close` removes.
         heap_mib: the maximal size of Java's heap, in MiB.
-
-    ``with KafkaBroker() as broker`` starts it and waits until it answers; `stop`, `kill` and `restart` keep
-    its ports and its data; the end of the block stops it for good. It also ends when this process ends,
-    killed or not. Its methods are for one thread at a time.
     """
 
     def __init__(
         self,
         config: Mapping[str, str | int | bool] | None = None,
+        *,
         port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
-        *,
         heap_mib: int = 512,
     ) -> None:
         self._config = dict(config or {})
@@ -83,7 +83,7 @@ class KafkaBroker:
         self._log = self._work / "broker.log"
         self._ports: tuple[int, int] | None = None
         self._process: WatchedProcess | None = None
-        self._finalizer = weakref.finalize(self, _remove, self._work, os.getpid())
+        self._finalizer = weakref.finalize(self, _remove_folder, self._work, os.getpid())
 
     @property
     def bootstrap_servers(self) -> str:
@@ -93,37 +93,38 @@ class KafkaBroker:
             BrokerError: it has not been started yet.
         """
         if self._ports is None:
-            message = "the broker has no address yet: it has not been started"
-            raise BrokerError(message)
+            raise BrokerError("the broker has no address yet: it has not been started")
         return f"{HOST}:{self._ports[0]}"
 
     @property
     def pid(self) -> int | None:
         """The process id of its Java, or None while it does not run."""
-        running = self._process is not None and self._process.exit_code() is None
-        return self._process.pid if running and self._process is not None else None
+        process = self._process
+        return None if process is None or process.exit_code() is not None else process.pid
 
     def start(self) -> None:
         """Start the broker and wait until it answers; do nothing if it runs already.
 
         Raises:
             MissingPartError: Java is missing, or Kafka's jars can neither be found nor fetched.
-            BrokerError: it ended or did not answer in time; the message ends with the tail of its log.
+            BrokerError: the broker ended or did not answer in time, or its port is taken; the message ends
+                with the tail of the broker's log.
         """
         if self.pid is not None:
             return
         if not self._finalizer.alive:
-            message = "the broker is closed"
-            raise BrokerError(message)
-        for attempt in range(1, _ATTEMPTS + 1):
+            raise BrokerError("the broker is closed")
+        chooses = self._ports is None and self._fixed_port is None
+        for attempt in range(1, _START_ATTEMPTS + 1):
             ports = self._ports or (self._fixed_port or _free_port(), _free_port())
+            logged = len(self.logs())
             try:
                 self._launch(ports)
                 self._wait_until_ready(ports[0])
-            except (BrokerError, MissingPartError):
+            except BaseException as error:
                 self.kill()
-                retry = self._ports is None and _PORT_TAKEN in self.logs() and attempt < _ATTEMPTS
-                if not retry:
+                is_taken = isinstance(error, BrokerError) and _PORT_TAKEN in self.logs()[logged:]
+                if not (chooses and is_taken and attempt < _START_ATTEMPTS):
                     raise
             else:
                 self._ports = ports
@@ -132,7 +133,7 @@ class KafkaBroker:
     def stop(self) -> None:
         """Shut the broker down, and keep its ports and data for the next `start`."""
         if self._process is not None:
-            self._process.end(grace_seconds=_STOP_SECONDS)
+            self._process.end(grace_seconds=_STOP_S)
 
     def kill(self) -> None:
         """Kill the broker, as a crash would, and keep its ports and data."""
@@ -142,12 +143,11 @@ class KafkaBroker:
     def restart(self) -> None:
         """Stop the broker and start it again, at the same address and with the same data.
 
-        While it starts, and while it stops, it may answer a connected client with metadata that names no
-        broker. librdkafka (2.16 and earlier) then forgets the cluster for good: its issue 5301. Such a client
-        has to be made anew.
+        While the broker stops or starts, it may send clients metadata without any broker. librdkafka up to
+        2.16 then never reconnects (issue 5301 of librdkafka); make a new client.
 
         Raises:
-            BrokerError: it did not come back.
+            BrokerError: the broker did not come back.
         """
         self.stop()
         self.start()
@@ -173,16 +173,16 @@ class KafkaBroker:
         admin = _admin(self.bootstrap_servers)
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         try:
-            admin.create_topics([topic])[name].result(_START_SECONDS)
+            admin.create_topics([topic])[name].result(_START_S)
         except (KafkaException, TimeoutError) as error:
-            message = f"cannot create topic {name!r} with {counted(partitions, 'partition')}: {error}"
-            raise BrokerError(message) from error
-        deadline = time.monotonic() + _START_SECONDS
+            raise BrokerError(
+                f"cannot create topic {name!r} with {counted(partitions, 'partition')}: {error}"
+            ) from error
+        deadline = time.monotonic() + _START_S
         while not _has_leaders(admin, name, partitions):
             if time.monotonic() > deadline:
-                message = f"topic {name!r} has no leaders for its partitions after {_START_SECONDS:.0f} s"
-                raise BrokerError(message)
-            time.sleep(_PAUSE_SECONDS)
+                raise BrokerError(f"topic {name!r} has no leaders for its partitions after {_START_S:.0f} s")
+            time.sleep(_PAUSE_S)
 
     def logs(self) -> str:
         """Return what the broker has written to its log since it was first started."""
@@ -222,14 +222,14 @@ class KafkaBroker:
             raise self._failure(f"its storage could not be formatted (exit code {done.returncode})")
 
     def _wait_until_ready(self, port: int) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _START_S
         own_id = _cluster_id_of(self._data)
-        while _cluster_at(port) != own_id:
+        while _cluster_id_at(port) != own_id:
             if self._process is not None and (code := self._process.exit_code()) is not None:
                 raise self._failure(f"it ended with exit code {code}")
             if time.monotonic() > deadline:
-                raise self._failure(f"it did not answer within {_START_SECONDS:.0f} s")
-            time.sleep(_PAUSE_SECONDS)
+                raise self._failure(f"it did not answer within {_START_S:.0f} s")
+            time.sleep(_PAUSE_S)
 
     def _failure(self, reason: str) -> BrokerError:
         tail = "\n".join(self.logs().splitlines()[-_TAIL_LINES:]) or "(empty)"
@@ -240,11 +240,11 @@ def _admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
 
-def _cluster_at(port: int) -> str | None:
-    """Return the id of the cluster at a port, which another broker may have taken first."""
+def _cluster_id_at(port: int) -> str | None:
+    """Return the id of the cluster that answers at a port; another broker may have taken the port."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
-        answer = _admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS)
+        answer = _admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_S)
     except (OSError, KafkaException):
         return None
     return answer.cluster_id if answer.brokers else None
@@ -252,13 +252,13 @@ def _cluster_at(port: int) -> str | None:
 
 def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:
     try:
-        topic = admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(name)
+        topic = admin.list_topics(timeout=_REQUEST_S).topics.get(name)
     except KafkaException:
         return False
     return topic is not None and sum(each.leader >= 0 for each in topic.partitions.values()) == partitions
 
 
-def _remove(folder: Path, owner_pid: int) -> None:
+def _remove_folder(folder: Path, owner_pid: int) -> None:
     if os.getpid() == owner_pid:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -266,7 +266,7 @@ def _remove(folder: Path, owner_pid: int) -> None:
 def _free_port() -> int:
     """Return a free port of this machine."""
     # SystemRandom: with a fixed seed, each process of a program would get the same ports.
-    for port in random.SystemRandom().sample(_PORTS, k=_TRIES):
+    for port in random.SystemRandom().sample(_PORTS, k=_PORT_PROBES):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -274,8 +274,7 @@ def _free_port() -> int:
             except OSError:
                 continue
             return port
-    message = f"no free port among {_TRIES} tried from {_PORTS.start} to {_PORTS.stop}"
-    raise BrokerError(message)
+    raise BrokerError(f"no free port among {_PORT_PROBES} tried from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def _new_cluster_id() -> str:
@@ -337,6 +336,13 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _property(pair: str) -> tuple[str, str]:
+    key, equals, value = pair.partition("=")
+    if not equals:
+        raise click.BadParameter(f"expected KEY=VALUE, found no '=' in {pair!r}", param_hint="--config")
+    return key, value
+
+
 @click.command(name="python -m headerware.testing.broker")
 @click.option("--port", type=int, help="The listener's port; a free one unless given.")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep the data here.")
@@ -344,12 +350,11 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 def main(port: int | None, data_dir: Path | None, pairs: tuple[str, ...]) -> None:
     """Run Apache Kafka in the foreground until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
-    config = dict(pair.split("=", 1) for pair in pairs)
     try:
-        with KafkaBroker(config, port, data_dir) as broker:
+        with KafkaBroker(dict(map(_property, pairs)), port=port, data_dir=data_dir) as broker:
             click.echo(f"Apache Kafka is up; Ctrl-C stops it\nbootstrap.servers={broker.bootstrap_servers}")
             while broker.pid is not None:
-                time.sleep(_WATCH_SECONDS)
+                time.sleep(_WATCH_S)
             click.echo(f"the broker ended by itself; its log:\n{broker.logs()}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -130,6 +130,21 @@ class TestKafkaBroker:
             pass
         assert broker.pid is None
 
+    def test_a_port_that_was_asked_for_and_is_taken_is_tried_once(self, kafka_broker: KafkaBroker) -> None:
+        _, _, port = kafka_broker.bootstrap_servers.rpartition(":")
+        broker = KafkaBroker(port=int(port))
+        with pytest.raises(BrokerError, match=r"(?s)did not start.*Address already in use"):
+            broker.start()
+        assert broker.logs().count("Starting controller") == 1
+        assert broker.pid is None
+        broker.close()
+
+    def test_a_property_without_a_value_is_refused_in_a_line(self) -> None:
+        command = [sys.executable, "-m", "headerware.testing.broker", "--config", "num.network.threads"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr.endswith("--config: expected KEY=VALUE, found no '=' in 'num.network.threads'\n")
+
     def test_two_run_side_by_side_and_close_for_good(
         self, kafka_broker: KafkaBroker, own_broker: KafkaBroker
     ) -> None:

@@ -313,8 +313,8 @@ class Pair:
                 "controller.quorum.voters": f"1@127.0.0.1:{first._ports[1]}",
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}",
             },
-            port,
-            folder,
+            port=port,
+            data_dir=folder,
             heap_mib=256,
         )
 

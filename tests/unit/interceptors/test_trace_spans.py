@@ -397,6 +397,26 @@ class TestBatchSpan:
         (span,) = exporter.get_finished_spans()
         assert span.status.description == "1 of 2 records were dropped"
 
+    @pytest.mark.parametrize("how", ["in a list", "one by one"])
+    def test_takes_no_more_records_after_all_were_delivered_or_dropped(
+        self, how: str, exporter: InMemorySpanExporter
+    ) -> None:
+        session = opened(CLIENT, mode="batch")
+        records = [Record("orders", b"1"), Record("orders", b"2")]
+        sent: list[Any] = (
+            send(session, *records) if how == "in a list" else list(map(session.send_outcome, records))
+        )
+        delivered(session, sent[0])
+        sent.clear()
+        gc.collect()
+        for _ in range(3):
+            later: Any = session.send_outcome(Record("orders", b"later"))
+            delivered(session, later)
+        spans = exporter.get_finished_spans()
+        counts = [(span.attributes or {})["messaging.batch.message_count"] for span in spans]
+        assert counts == [2, 1, 1, 1]
+        assert [span.status.description for span in spans] == ["1 of 2 records were dropped"] + [None] * 3
+
     def test_links_to_create_spans(self, exporter: InMemorySpanExporter) -> None:
         session = opened(mode="batch", spans=("create", "send"))
         for record in (records := send(session, Record("orders", b"1", b"a"), Record("orders", b"2", b"b"))):
