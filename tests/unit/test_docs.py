@@ -534,4 +534,4 @@ class TestOptions:
 
 class TestVersions:
     def test_the_changelog_has_this_one(self) -> None:
-        assert f"## [{importlib.metadata.version('kafka-headerware')}]" in text_of("CHANGELOG.md")
+        assert f"## [{importlib.metadata.version('headerware')}]" in text_of("CHANGELOG.md")

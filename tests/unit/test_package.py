@@ -147,7 +147,7 @@ class TestPublicNames:
             headerware.Producre  # noqa: B018 - asking is the test
 
     def test_the_version_is_the_distributions(self) -> None:
-        assert headerware.__version__ == importlib.metadata.version("kafka-headerware")
+        assert headerware.__version__ == importlib.metadata.version("headerware")
 
     def test_the_package_is_typed(self) -> None:
         files = importlib.resources.files("headerware")
