@@ -94,6 +94,12 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
 	@touch $@
 
+.venv-release/.ready: pyproject.toml requirements/release.txt
+	$(call make_environment,.venv-release)
+	@echo "installing into .venv-release"
+	@.venv-release/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/release.txt --editable '.[release]'
+	@touch $@
+
 # An environment has the name of its Python: .venv-python3.13
 .venv-python%/.ready: pyproject.toml requirements/dev.txt
 	$(call make_environment,.venv-python$*)
@@ -251,6 +257,10 @@ broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS=
 	fi; \
 	exec $$found/bin/python -m headerware.testing.broker $(ARGS)
 
+.PHONY: release
+release: .venv-release/.ready ## build wheel, sdist and SBOM into dist/ and check them as users install them; 15 minutes
+	@.venv-release/bin/python tools/release.py
+
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-release .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,4 +2,4 @@
 
 from headerware.core.lazy import lazy
 
-__getattr__, __dir__, __all__ = lazy(__name__)
+__getattr__, __dir__, __all__ = lazy(__name__, needs="pyspark", extra="spark")
