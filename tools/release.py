@@ -1,8 +1,8 @@
 """Build a release and check what users would get: ``make release``.
 
 It builds the wheel and the sdist from the commit that is checked out, twice, and leaves them in ``dist``,
-with the list of all packages that users install with them (``sbom.json``, CycloneDX). Each check is a row of the
-table at the end, and the command fails if one of them failed. docs/stability.md says what a release promises.
+with the list of all packages that users install with them (``sbom.json``, CycloneDX). Each check is a row of
+the table at the end; the command fails if a check fails. docs/stability.md says what a release promises.
 """
 
 from __future__ import annotations

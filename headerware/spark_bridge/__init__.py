@@ -1,4 +1,7 @@
-"""The same chains over Spark's DataFrames and in ``foreachBatch``; a name is loaded when it is first used."""
+"""The same chains over Spark's DataFrames and in ``foreachBatch``; a name is loaded when it is first used.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.core.lazy import lazy
 
