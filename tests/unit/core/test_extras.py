@@ -68,6 +68,19 @@ class TestInstallCommand:
         assert shlex.split(install_command())[-1] == str(ROOT)
 
 
+@pytest.mark.parametrize("package", ["spark_bridge", "spark_bridge.chargeback"])
+def test_a_package_without_its_library_names_the_extra(package: str) -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        f"import headerware.{package} as package\n"
+        "from headerware.testing import MissingPartError\n"
+        "try: [getattr(package, name) for name in package.__all__]\n"
+        "except MissingPartError as error: print(error)\n"
+    )
+    found = check_output([sys.executable, "-c", program], text=True)
+    assert found == f"headerware.{package} needs pyspark: {install_command('spark')}\n"
+
+
 def test_every_hint_names_an_extra_that_there_is() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found = {
