@@ -144,12 +144,16 @@ def module(name: str, *words: str | Path, cwd: Path = ROOT, **environment: str) 
 
 def build(work: Path) -> tuple[Path, Path]:
     """Build the sdist, and the wheel from the sdist; return wheel and sdist."""
-    time_of_commit = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     work.mkdir()
     run("git", "clone", "--quiet", ROOT, work / "clone", cwd=work)
     out = ("--outdir", work / "dist", work / "clone")
-    module("build", "--no-isolation", *out, cwd=work, SOURCE_DATE_EPOCH=time_of_commit)
+    module("build", "--no-isolation", *out, cwd=work, SOURCE_DATE_EPOCH=time_of_commit())
     return next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
+
+
+def time_of_commit() -> str:
+    """Return the time that files of a build state, in seconds."""
+    return run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
@@ -234,9 +238,9 @@ def check_hint(python: Path, extra: str, program: str) -> None:
 def write_sbom(python: Path) -> list[dict[str, Any]]:
     """Write dist/sbom.json for an environment, and return its components."""
     file = DIST / "sbom.json"
-    module(
-        "cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON", "--output-file", file, python
-    )
+    subject = ("--pyproject", ROOT / "pyproject.toml", "--mc-type", "library")
+    form = ("--output-reproducible", "--of", "JSON", "--output-file", file)
+    module("cyclonedx_py", "environment", *subject, *form, python, SOURCE_DATE_EPOCH=time_of_commit())
     components: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["components"]
     return components
 
