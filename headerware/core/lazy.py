@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def lazy(
-    package: str, *, needs: str | None = None, extra: str | None = None
+    package: str, *, extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
-    If the package needs a library that is not installed, its names raise a MissingPartError with the command
-    that installs the extra.
+    If an extra is given, and a library that it installs is missing, names raise a MissingPartError with the
+    command that installs the extra.
     """
     homes = _homes(package)
     refuse_link(package, next(iter(homes)))
@@ -39,9 +39,10 @@ def lazy(
         try:
             found = getattr(import_module(home), name)
         except ModuleNotFoundError as error:
-            if needs is None or (error.name or "").partition(".")[0] != needs:
+            missing = (error.name or "").partition(".")[0]
+            if extra is None or missing in {"", "headerware"}:
                 raise
-            message = f"{package} needs {needs}: {install_command(extra)}"
+            message = f"{package} needs {missing}: {install_command(extra)}"
             raise MissingPartError(message) from error
         setattr(sys.modules[package], name, found)
         return found

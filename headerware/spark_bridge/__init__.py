@@ -5,4 +5,4 @@ Provisional: a minor release may change the names of this package (docs/stabilit
 
 from headerware.core.lazy import lazy
 
-__getattr__, __dir__, __all__ = lazy(__name__, needs="pyspark", extra="spark")
+__getattr__, __dir__, __all__ = lazy(__name__, extra="spark")
