@@ -94,6 +94,12 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
 	@touch $@
 
+.venv-release/.ready: pyproject.toml requirements/release.txt
+	$(call make_environment,.venv-release)
+	@echo "installing into .venv-release"
+	@.venv-release/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/release.txt --editable '.[release]'
+	@touch $@
+
 # An environment has the name of its Python: .venv-python3.13
 .venv-python%/.ready: pyproject.toml requirements/dev.txt
 	$(call make_environment,.venv-python$*)
@@ -121,7 +127,9 @@ OTHERS_OF_THE_OLDEST := tests/unit/core/test_config.py \
 # Tests of what a newer Python may change: annotations, asyncio, threads, forks, start-up.
 PYTHON_TESTS := tests/unit/core tests/unit/cli/test_run.py \
 	$(patsubst %,tests/unit/clients/test_%.py,aio aio_run carry executor instrumentation)
-NEWER_PYTHONS := python3.14 python3.13 python3.12
+# The supported versions (the classifiers of pyproject.toml) without the oldest, from the PATH or pyenv.
+NEWER_PYTHONS := python3.13 python3.12
+NEWER_CANDIDATES = $(foreach python,$(NEWER_PYTHONS),$(python) $(wildcard $(HOME)/.pyenv/versions/*/bin/$(python)))
 
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
@@ -193,7 +201,7 @@ test-python: $(if $(PYTHON),.venv-$(notdir $(PYTHON))/.ready) ## run the quick t
 
 .PHONY: test-newest-python
 test-newest-python: .venv/.ready ## run tests of what a newer Python may change with the newest Python here, if any
-	@ours=$$($(BIN)/python -c 'import sys; print(sys.version_info[:2])'); for candidate in $(NEWER_PYTHONS); do \
+	@ours=$$($(BIN)/python -c 'import sys; print(sys.version_info[:2])'); for candidate in $(NEWER_CANDIDATES); do \
 		if "$$candidate" -c "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] <= $$ours)" 2>/dev/null; then \
 			exec $(MAKE) --no-print-directory test-python PYTHON="$$candidate" TESTS='$(PYTHON_TESTS)'; \
 		fi; \
@@ -231,6 +239,10 @@ conformance: .venv/.ready ## write docs/conformance.md from the table that the t
 map: .venv/.ready ## write the map of docs/design.md from the docstrings of all modules
 	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.test_design
 
+.PHONY: stability
+stability: .venv/.ready ## write the list of stable names of docs/stability.md from the code
+	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.test_stability
+
 .PHONY: screens
 screens: .venv/.ready ## draw the pictures of docs/screens again
 	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen
@@ -251,6 +263,10 @@ broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS=
 	fi; \
 	exec $$found/bin/python -m headerware.testing.broker $(ARGS)
 
+.PHONY: release
+release: .venv-release/.ready ## build wheel, sdist and SBOM into dist/ and check them as users install them; 15 minutes
+	@.venv-release/bin/python tools/release.py
+
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-release .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,6 +1,7 @@
 """Headers as metadata for Kafka: interceptor chains around every produce and every consume.
 
 Importing the package loads nothing heavy; confluent_kafka is imported when a client is first named.
+The names of this package and of ``headerware.testing`` are stable, others provisional (docs/stability.md).
 """
 
 from __future__ import annotations

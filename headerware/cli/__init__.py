@@ -1,4 +1,7 @@
-"""The ``headerware`` command: thin, over library calls."""
+"""The ``headerware`` command: thin, over library calls.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.cli.main import main
 

@@ -1,4 +1,7 @@
-"""Clients: confluent-kafka's producers and consumers, with a chain around every record."""
+"""Clients: confluent-kafka's producers and consumers, with a chain around every record.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.clients.consumer import Consumer
 from headerware.clients.live_chain import ChainInForce

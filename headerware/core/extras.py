@@ -5,19 +5,33 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 
 def install_command(extra: str | None = None) -> str:
     """Return the command that adds Headerware, with an extra if one is named, to the running Python.
 
-    In a clone the command is complete; elsewhere it must be run in a clone, because no package index has
-    Headerware.
+    The command names the clone if this Headerware runs in a clone or was installed from one; else it names
+    the distribution, which pip looks up on the package index.
     """
-    root = Path(__file__).parents[2]
-    pip = f"{sys.executable or 'python'} -m pip install"
+    *options, source = _source()
     part = "" if extra is None else f"[{extra}]"
-    if (root / "pyproject.toml").is_file():
-        return f"{pip} --editable '{root}{part}'"
-    return f"in a clone of Headerware, {pip} '.{part}'"
+    return shlex.join([sys.executable or "python", "-m", "pip", "install", *options, f"{source}{part}"])
+
+
+def _source() -> list[str]:
+    """Return the arguments of pip that name this Headerware, the requirement last."""
+    from importlib.metadata import distributions  # noqa: PLC0415 - slow to import
+
+    root, options = Path(__file__).parents[2], ["--editable"]
+    for installed in distributions(name="headerware", path=[str(root)]):
+        # pip writes direct_url.json unless the distribution came from an index (PEP 610).
+        origin = json.loads(installed.read_text("direct_url.json") or "{}")
+        if "dir_info" not in origin:
+            return ["headerware"]
+        root, options = Path(unquote(urlsplit(origin["url"]).path)), []
+    return [*options, str(root)] if (root / "pyproject.toml").is_file() else ["headerware"]

@@ -13,12 +13,21 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from headerware.core.errors import MissingPartError
+from headerware.core.extras import install_command
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
+def lazy(
+    package: str, *, extra: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+
+    If an extra is given, and a library that it installs is missing, names raise a MissingPartError with the
+    command that installs the extra.
+    """
     homes = _homes(package)
     refuse_link(package, next(iter(homes)))
 
@@ -27,7 +36,14 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
         if home is None:
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message)
-        found = getattr(import_module(home), name)
+        try:
+            found = getattr(import_module(home), name)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if extra is None or missing in {"", "headerware"}:
+                raise
+            message = f"{package} needs {missing}: {install_command(extra)}"
+            raise MissingPartError(message) from error
         setattr(sys.modules[package], name, found)
         return found
 

@@ -1,6 +1,8 @@
 """Trained dictionaries, with which small records that resemble each other compress well.
 
 The formats are in spec/dictionaries.md.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
 """
 
 from headerware.dictionaries.dictionary import Dictionary, Use, Version

@@ -1,4 +1,7 @@
-"""Interceptors: one concern a file, in both directions; each is loaded when it is first asked for."""
+"""Interceptors: one concern a file, in both directions; each is loaded when it is first asked for.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.core.lazy import lazy
 

@@ -923,7 +923,7 @@ def _tracer_of(provider: TracerProvider) -> Tracer | None:
     if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
     try:
-        release = version("kafka-headerware")
+        release = version("headerware")
     except PackageNotFoundError:  # shipped without its metadata
         release = None
     tracer = provider.get_tracer("headerware", release, _SCHEMA_URL)

@@ -1,4 +1,7 @@
-"""Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
+"""Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.keyring.certificate import Certificate, certify, key_thumbprint, read_certificate
 from headerware.keyring.document import decode_keyring, encode_keyring

@@ -1,6 +1,8 @@
 """Object stores, which keep large values outside of Kafka (spec/claim-check.md).
 
 Configuration names a store: ``folder``, ``s3``, or a store of another package.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
 """
 
 from headerware.core.errors import NoSuchObjectError, ObjectStoreError

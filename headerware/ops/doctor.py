@@ -161,7 +161,7 @@ def examine(
 def _versions() -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield _ok("python", python)
-    for requirement in requires("kafka-headerware") or ():
+    for requirement in requires("headerware") or ():
         # Opening the chain checks the requirements of extras; build tools add requirements without a bound.
         matched = _REQUIREMENT.fullmatch(requirement)
         bounds = _BOUND.findall(matched[2]) if matched else []

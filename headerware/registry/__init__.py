@@ -1,4 +1,7 @@
-"""The registry of integer header ids, which is not a schema registry: blocks, entries, rules, stores."""
+"""The registry of integer header ids, which is not a schema registry: blocks, entries, rules, stores.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.core.lazy import refuse_link
 from headerware.registry.differences import Difference, diff

@@ -1,4 +1,7 @@
-"""A compacted topic as a table of bytes that many processes follow live."""
+"""A compacted topic as a table of bytes that many processes follow live.
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
+"""
 
 from headerware.topic_table.rows import Rows
 from headerware.topic_table.table import TopicTable

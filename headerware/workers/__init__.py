@@ -5,6 +5,8 @@ class Mask(Policy):
 
 with Worker(conf, "orders", Mask(), name="mask", writes=["orders.masked"]) as worker:
     worker.run(follow=True)
+
+Provisional: a minor release may change the names of this package (docs/stability.md).
 """
 
 from headerware.workers.loop import Policy, Worker

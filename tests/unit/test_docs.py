@@ -534,4 +534,5 @@ class TestOptions:
 
 class TestVersions:
     def test_the_changelog_has_this_one(self) -> None:
-        assert f"## [{importlib.metadata.version('kafka-headerware')}]" in text_of("CHANGELOG.md")
+        release = re.escape(importlib.metadata.version("headerware"))
+        assert re.search(rf"^## \[{release}\] - \d{{4}}-\d\d-\d\d$", text_of("CHANGELOG.md"), re.MULTILINE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,18 @@ def test_no_newer_python_is_no_failure_and_is_told_in_a_line(environments: Path)
     assert done.stdout == (
         "test-newest-python: skipped, because none of these is here and newer than .venv: no-such-python\n"
     )
+
+
+def test_the_supported_pythons_are_those_that_are_tested(clone: Path) -> None:
+    project = tomllib.loads((clone / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    makefile = (clone / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"Programming Language :: Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    oldest, *newer = named
+    assert project["requires-python"] == f">={oldest}"
+    assert f"CANDIDATES := $(if $(PYTHON),$(PYTHON),python{oldest} " in makefile
+    assert f"NEWER_PYTHONS := {' '.join(f'python{version}' for version in reversed(newer))}\n" in makefile
+    supported = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    assert f"| CPython | {', '.join(named)}, on POSIX |" in supported
 
 
 def test_another_python_must_be_named(environments: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from headerware.interceptors.built_in import HEADERS
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "spec").glob("*.md"))
 VECTORS = sorted((ROOT / "spec" / "vectors").glob("*.json"))
+FROZEN = sorted((ROOT / "spec" / "frozen").glob("*.sha256"))
 README = (ROOT / "spec" / "README.md").read_text(encoding="utf-8")
 ROLES = re.findall(
     r"^\| ([a-z ]+) \| ", README.partition("| role |")[2].partition("| header |")[0], re.MULTILINE
@@ -51,6 +53,29 @@ class TestVectors:
 
     def test_have_a_page(self, vectors: Path) -> None:
         assert any(f"vectors/{vectors.name}" in text_of(page) for page in PAGES)
+
+
+@pytest.mark.parametrize("release", FROZEN, ids=lambda release: release.stem)
+class TestFrozenVectors:
+    """The vectors of a release never change; TestVectors requires a test that reads and writes each file."""
+
+    def test_are_as_they_were_released(self, release: Path) -> None:
+        lines = text_of(release).splitlines()
+        assert lines
+        changed = [
+            name for digest, name in map(str.split, lines) if digest_of(ROOT / "spec" / name) != digest
+        ]
+        assert changed == [], (
+            f"released with {release.stem}: put new vectors into a new file (spec/README.md)"
+        )
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else "no file"
+
+
+def test_the_first_release_is_frozen() -> None:
+    assert "0.1" in {release.stem for release in FROZEN}
 
 
 @pytest.mark.parametrize("name", sorted(set(HEADERS.compact_keys.values()) | set(HEADERS.encodings)))

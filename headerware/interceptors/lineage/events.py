@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.lineage.jobs import Dataset, JobRun
 
 Kind = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
-_VERSION: Final = version("kafka-headerware")
+_VERSION: Final = version("headerware")
 _PRODUCER: Final = f"urn:headerware:{_VERSION}"
 """The URI of the code that makes an event or facet; OpenLineage requires it in each of them."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

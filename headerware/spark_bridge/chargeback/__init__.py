@@ -5,4 +5,4 @@ Prices, the bill and the report need no Spark: they are in ``headerware.ops.char
 
 from headerware.core.lazy import lazy
 
-__getattr__, __dir__, __all__ = lazy(__name__)
+__getattr__, __dir__, __all__ = lazy(__name__, extra="spark")

@@ -60,7 +60,7 @@ def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iter
         from pyspark import SparkFiles  # noqa: PLC0415 - as above
 
         # addPyFile brings a wheel here, but pyspark puts only .zip, .egg and .jar on the path.
-        wheels = map(str, Path(SparkFiles.getRootDirectory()).glob("kafka_headerware-*.whl"))
+        wheels = map(str, Path(SparkFiles.getRootDirectory()).glob("headerware-*.whl"))
         sys.path[1:1] = [wheel for wheel in wheels if wheel not in sys.path]
 
         module, _, name = entry.partition(":")
