@@ -30,6 +30,7 @@ from headerware.keyring.jwks import (
     require_encoding,
     weakness,
 )
+from headerware.keyring.keyring import require_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,7 +250,7 @@ def certify(
         now: the time of issue, with a time zone; None means now.
 
     Raises:
-        KeyringError: one of the keys is not suitable.
+        KeyringError: one of the keys is not suitable, or ``now`` has no time zone.
         AdmissionError: the arguments do not make a valid certificate.
         MissingPartError: joserfc is not installed.
     """
@@ -265,6 +266,7 @@ def certify(
             f"key {key.id!r} cannot have a certificate: expected a key with two halves that signs records. "
             "Anyone who verifies HMAC can also sign, so HMAC proves nobody's identity"
         )
+    require_zones(now=now)
     issued = int((now or datetime.now(UTC)).timestamp())
     claims = {
         "iss": issuer,

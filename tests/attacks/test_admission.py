@@ -883,6 +883,12 @@ class TestIssuing:
         with pytest.raises(KeyringError, match="can also sign"):
             world.certificate(key=key)
 
+    def test_a_time_of_issue_without_a_zone_is_refused(self, world: World) -> None:
+        local = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+        said: Any = {"issuer": ISSUER, "subject": "x", "audience": ["payments"], "topics": ["*"]}
+        with pytest.raises(KeyringError, match=r"^now: expected a moment with a time zone"):
+            certify(world.issuer, world.shop, now=local, **said)
+
     def test_a_certificate_says_what_was_asked_for(self, world: World) -> None:
         found = read_certificate(world.certificate())
         assert (found.issuer, found.subject, found.topics) == (ISSUER, "shop-1", ("*",))
