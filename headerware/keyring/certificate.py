@@ -25,10 +25,10 @@ from headerware.keyring.jwks import (
     base64url,
     from_base64url,
     is_secret,
+    jwk_weakness,
     kid_of,
     read_key_set,
     require_encoding,
-    weakness,
 )
 from headerware.keyring.keyring import require_zones
 
@@ -222,7 +222,7 @@ def _require_reliable(members: dict[str, Any], source: str) -> None:
         )
     if members.get("kty") not in _TYPES:
         raise ConfigError(f"{source}: expected keys of the types {', '.join(_TYPES)}, found another type")
-    if problem := weakness(members):
+    if problem := jwk_weakness(members):
         raise ConfigError(f"{source}: key {members.get('kid')!r} cannot be relied on: {problem}")
 
 
