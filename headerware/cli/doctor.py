@@ -9,9 +9,10 @@ from rich.text import Text
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import QUIET, Cluster, cluster_options, require_servers
-from headerware.cli.options import json_option
+from headerware.cli.options import config_option, json_option
 from headerware.cli.tables import output_console
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
+from headerware.core.printable import printable
 
 if TYPE_CHECKING:
     from headerware.ops.doctor import Finding, Side
@@ -21,25 +22,21 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
 
 @click.command()
 @click.argument("topics", nargs=-1)
-@click.option(
-    "--config",
-    envvar="HEADERWARE_CONFIG",
-    type=click.Path(dir_okay=False),
-    help="The chain's file; without this, HEADERWARE_CONFIG names the file.",
-)
+@config_option("The chain's file; without this, HEADERWARE_CONFIG names the file.", exists=False)
 @cluster_options
 @click.option("--group", help="The application's consumer group.")
 @click.option(
     "--side",
     type=click.Choice(["producer", "consumer"]),
-    help="Whether the application is a producer or a consumer; by default both.",
+    help="Check for a producer or a consumer only.",
 )
 @click.option(
     "--timeout",
+    "timeout_s",
     type=Duration(most_s=LONGEST_ANSWER_S),
     default="10s",
     show_default=True,
-    help="How long to wait for each answer.",
+    help="How long to wait for each answer of the cluster or a key service.",
 )
 @json_option
 def doctor(
@@ -48,7 +45,7 @@ def doctor(
     cluster: Cluster,
     group: str | None,
     side: Side | None,
-    timeout: float,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
     """Check chain, cluster and topics, and say what to do.
@@ -62,21 +59,22 @@ def doctor(
     from headerware.ops.doctor import examine  # noqa: PLC0415
 
     settings = cluster.settings()
-    given = settings.keys() - QUIET.keys()
-    # Headerware's own properties, such as headerware.reload, do not name a cluster.
-    if topics or group or any(not key.startswith("headerware.") for key in given):
-        require_servers(settings, "checking a cluster")
-    found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
-    ok = all(finding.status != "fail" for finding in found)
-    answer(found, lambda: _show(found), as_json=as_json, ok=ok)
+    client_options = settings.keys() - QUIET.keys()
+    # A cluster is checked if anything asks for one: a topic, the group, or a client's property.
+    # Headerware's own properties, such as headerware.reload, do not ask for one.
+    if topics or group or any(not key.startswith("headerware.") for key in client_options):
+        require_servers(settings, "checking topics, a group or client properties")
+    findings = examine(config, settings, topics, group=group, side=side, timeout_s=timeout_s)
+    ok = all(finding.status != "fail" for finding in findings)
+    answer(findings, lambda: _print_findings(findings), as_json=as_json, ok=ok)
 
 
-def _show(found: list[Finding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     console = output_console()
-    for finding in found:
+    for finding in findings:
         line = Text(f"{finding.status:7}", _STYLES[finding.status])
-        console.print(line.append(f" {finding.check}: {finding.found}", "default"))
+        console.print(line.append(f" {printable(finding.check)}: {printable(finding.found)}", "default"))
         if finding.advice is not None:
-            console.print(Text(f"        -> {finding.advice}"))
-    counts = {status: sum(finding.status == status for finding in found) for status in _STYLES}
+            console.print(Text(f"        -> {printable(finding.advice)}"))
+    counts = {status: sum(finding.status == status for finding in findings) for status in _STYLES}
     console.print(Text(", ".join(f"{count} {status}" for status, count in counts.items()), "bold"))

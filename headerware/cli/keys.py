@@ -244,9 +244,10 @@ def rotate(
     """Let a new version of a key sign or wrap.
 
     Old versions still verify or unwrap. With --lead, the present version signs until the new version begins.
-    With --public, the new public half is in the readers' file before anything is signed with it. The new
-    version has the topics and the use of the present version, and also its end, unless an end is given. If
-    the command was interrupted, run it again.
+    With --public, the new public half is in the readers' file before anything is signed with it; versions
+    that are revoked in the keyring are revoked in this file, too. The new version has the topics and the use
+    of the present version, and also its end, unless an end is given. If the command was interrupted, run it
+    again.
     """
     if lead_s is not None:
         if not_before is not None:

@@ -27,11 +27,16 @@ timeout_option: Final = click.option(
 )
 
 
-def config_option(text: str, *, required: bool = False) -> Callable[[_Command], _Command]:
-    """Return the option ``--config``, the file of a chain; its help says which chain the command needs."""
+def config_option(
+    text: str, *, required: bool = False, exists: bool = True
+) -> Callable[[_Command], _Command]:
+    """Return the option ``--config``, the file of a chain; its help says which chain the command needs.
+
+    With ``exists=False``, the command itself reports a file that does not exist.
+    """
     return click.option(
         "--config",
-        type=click.Path(exists=True, dir_okay=False),
+        type=click.Path(exists=exists, dir_okay=False),
         envvar="HEADERWARE_CONFIG",
         required=required,
         help=text,

@@ -25,11 +25,12 @@ from headerware.keyring.jwks import (
     base64url,
     from_base64url,
     is_secret,
+    jwk_weakness,
     kid_of,
     read_key_set,
     require_encoding,
-    weakness,
 )
+from headerware.keyring.keyring import require_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,7 +222,7 @@ def _require_reliable(members: dict[str, Any], source: str) -> None:
         )
     if members.get("kty") not in _TYPES:
         raise ConfigError(f"{source}: expected keys of the types {', '.join(_TYPES)}, found another type")
-    if problem := weakness(members):
+    if problem := jwk_weakness(members):
         raise ConfigError(f"{source}: key {members.get('kid')!r} cannot be relied on: {problem}")
 
 
@@ -249,7 +250,7 @@ def certify(
         now: the time of issue, with a time zone; None means now.
 
     Raises:
-        KeyringError: one of the keys is not suitable.
+        KeyringError: one of the keys is not suitable, or ``now`` has no time zone.
         AdmissionError: the arguments do not make a valid certificate.
         MissingPartError: joserfc is not installed.
     """
@@ -265,6 +266,7 @@ def certify(
             f"key {key.id!r} cannot have a certificate: expected a key with two halves that signs records. "
             "Anyone who verifies HMAC can also sign, so HMAC proves nobody's identity"
         )
+    require_zones(now=now)
     issued = int((now or datetime.now(UTC)).timestamp())
     claims = {
         "iss": issuer,

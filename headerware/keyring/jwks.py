@@ -1,8 +1,8 @@
 """JSON Web Key Sets (RFC 7517) as keyrings of public halves.
 
-A JWKS has less than a keyring: no topics, times, uses or revocations. So its keys verify on every topic, and
-a key with ``topics`` or ``not_after`` is not written to a JWKS. ``not_before`` is left out: readers need the
-key earlier, and the signer waits for this time. joserfc reads and writes the keys (extra ``jose``).
+A JWKS cannot state topics, times, uses or revocations. Its keys therefore verify on every topic, and a key
+with ``topics`` or ``not_after`` is not written to a JWKS. ``not_before`` is left out: readers need the key
+earlier, and the signer waits for this time. joserfc reads and writes the keys (extra ``jose``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNKNOWN: Final = datetime.fromtimestamp(0, UTC)
 _KID: Final = re.compile(r"(.+):([1-9][0-9]{0,4})", re.DOTALL)
 
 
-class _Form(NamedTuple):
+class _JwkType(NamedTuple):
     """How a JWKS describes the keys of an algorithm."""
 
     algorithm: Algorithm
@@ -37,25 +37,32 @@ class _Form(NamedTuple):
     members: tuple[str, ...]
 
 
-_FORMS: Final[Mapping[str, _Form]] = MappingProxyType(
+_BY_ALG: Final[Mapping[str, _JwkType]] = MappingProxyType(
     {
-        "Ed25519": _Form("ed25519", "OKP", "Ed25519", ("x",)),
-        "EdDSA": _Form("ed25519", "OKP", "Ed25519", ("x",)),
-        "ES256": _Form("ecdsa-p256", "EC", "P-256", ("x", "y")),
-        "PS256": _Form("rsa-pss-sha256", "RSA", None, ("n", "e")),
+        "Ed25519": _JwkType("ed25519", "OKP", "Ed25519", ("x",)),
+        "EdDSA": _JwkType("ed25519", "OKP", "Ed25519", ("x",)),
+        "ES256": _JwkType("ecdsa-p256", "EC", "P-256", ("x", "y")),
+        "PS256": _JwkType("rsa-pss-sha256", "RSA", None, ("n", "e")),
     }
 )
 """The algorithms by their names in JOSE (RFC 7518, 8037, 9864)."""
-_ALGS: Final = {"ed25519": "EdDSA", "ecdsa-p256": "ES256", "rsa-pss-sha256": "PS256"}
+_WRITTEN_ALG: Final = {"ed25519": "EdDSA", "ecdsa-p256": "ES256", "rsa-pss-sha256": "PS256"}
 """The names that are written; EdDSA, because not every reader knows Ed25519 yet."""
-_NUMBERS: Final = frozenset({"x", "y", "n", "e"})
+_ENCODED_MEMBERS: Final = frozenset({"x", "y", "n", "e"})
 _LENGTHS: Final = {"Ed25519": 32, "P-256": 32, "P-384": 48, "P-521": 66}
+"""The size of a coordinate by curve; only the keys of issuers (certificate.py) have P-384 and P-521."""
 _SECRETS: Final = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
 
 
 def decode_jwks(text: bytes) -> Keyring:
     """Read a JWKS; raise ValueError if it is not valid."""
-    return Keyring(keys=tuple(_key(at, members) for at, members in enumerate(read_key_set(text))))
+    keys = []
+    for index, members in enumerate(read_key_set(text)):
+        try:
+            keys.append(_key(members))
+        except ValueError as error:
+            raise ValueError(f"keys[{index}]: {error}") from None
+    return Keyring(keys=tuple(keys))
 
 
 def read_key_set(text: bytes) -> list[dict[str, Any]]:
@@ -65,7 +72,7 @@ def read_key_set(text: bytes) -> list[dict[str, Any]]:
 
 def require_encoding(members: Mapping[str, Any]) -> None:
     """Raise ValueError if a number of a JWK is not encoded as RFC 7518 requires."""
-    for name in sorted(_NUMBERS & members.keys()):
+    for name in sorted(_ENCODED_MEMBERS & members.keys()):
         if not _is_encoded(name, members[name], members.get("crv")):
             raise ValueError(
                 f"its {name} is not base64url in the one valid encoding: without padding, and of the length "
@@ -78,10 +85,10 @@ def is_secret(members: Mapping[str, Any]) -> bool:
     return any(name in members for name in _SECRETS)
 
 
-def weakness(members: Mapping[str, Any]) -> str | None:
-    """Return why signatures under the key of a JWK prove nothing, or None if the key is good.
+def jwk_weakness(members: Mapping[str, Any]) -> str | None:
+    """Return why the key of a JWK is weak, so that its signatures prove nothing, or None.
 
-    joserfc accepts such keys and warns about some only, so call this function before joserfc reads the key.
+    Call this before joserfc reads the key: joserfc accepts weak keys, and warns about some of them only.
 
     Args:
         members: the members of a JWK that :func:`require_encoding` has accepted.
@@ -89,8 +96,10 @@ def weakness(members: Mapping[str, Any]) -> str | None:
     match members:
         case {"kty": "OKP", "crv": "Ed25519", "x": x}:
             return SCHEMES["ed25519"].problem(None, from_base64url(x))
+        case {"kty": "OKP", "crv": "Ed25519"}:
+            return "it has no x"
         case {"kty": "OKP"}:
-            return "it has another curve than Ed25519"
+            return "its curve is not Ed25519"
         case {"kty": "RSA", "n": n, "e": e}:
             return rsa_problem(*(int.from_bytes(from_base64url(number), "big") for number in (n, e)))
     return None
@@ -102,7 +111,7 @@ def base64url(content: bytes) -> str:
 
 
 def from_base64url(text: str) -> bytes:
-    """Return the bytes of a text in base64url; raise ValueError if JOSE encodes these bytes differently."""
+    """Return the bytes of a text in base64url; raise ValueError if the text is not their one encoding."""
     content = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if base64url(content) != text:
         raise ValueError("expected base64url in its one encoding, without padding")
@@ -126,8 +135,10 @@ def encode_jwks(keyring: Keyring, *, use: Use = "sign") -> bytes:
     for key in keyring.keys:
         if problem := jwks_problem(key, use):
             raise KeyringError(f"key {key.id!r} version {key.version} cannot be in a JWKS: {problem}")
-    algs = {**_ALGS, "ed25519": "Ed25519"} if use == "certify" else _ALGS  # the name in the certificates
-    fields = {"keys": [_members(key, algs[key.algorithm]) for key in keyring.keys]}
+    algs = _WRITTEN_ALG
+    if use == "certify":
+        algs = {**_WRITTEN_ALG, "ed25519": "Ed25519"}  # the name in the certificates
+    fields = {"keys": [_jwk_of(key, algs[key.algorithm]) for key in keyring.keys]}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
@@ -160,54 +171,54 @@ def _is_encoded(name: str, text: Any, curve: Any) -> bool:
         return False
     if name in {"n", "e"}:
         return not content.startswith(b"\0")
-    return len(content) == _LENGTHS.get(curve, len(content))
+    length = _LENGTHS.get(curve) if isinstance(curve, str) else None
+    return length is None or len(content) == length
 
 
-def _key(at: int, members: dict[str, Any]) -> Key:
+def _key(members: dict[str, Any]) -> Key:
     kid, alg = members.get("kid"), members.get("alg")
     if not isinstance(kid, str) or not kid:
-        raise ValueError(f"its key number {at} has no kid, the name by which records refer to it")
-    form = _FORMS.get(alg) if isinstance(alg, str) else None
-    if form is None:
+        raise ValueError("it has no kid, the name by which records refer to it")
+    jwk_type = _BY_ALG.get(alg) if isinstance(alg, str) else None
+    if jwk_type is None:
         # Without alg, a signature could choose how the key is used.
-        raise ValueError(f"its key number {at} does not name one of the algorithms {', '.join(_FORMS)} (alg)")
-    if members.get("kty") != form.kty or members.get("crv") != form.crv:
-        curve = f" and crv {form.crv}" if form.crv else ""
-        raise ValueError(f"its key number {at} is for {alg}, expected kty {form.kty}{curve}, found another")
+        raise ValueError(f"expected alg {', '.join(_BY_ALG)}; found another or none")
+    if members.get("kty") != jwk_type.kty or members.get("crv") != jwk_type.crv:
+        curve = f"crv {jwk_type.crv}" if jwk_type.crv else "no crv"
+        raise ValueError(
+            f"it is for {alg}: expected kty {jwk_type.kty} and {curve}, found another kty or crv"
+        )
     operations = members.get("key_ops", ["verify"])
     if members.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
-        raise ValueError(f"its key number {at} is not for verifying signatures (use, key_ops)")
+        raise ValueError("it is not for verifying signatures (use, key_ops)")
     if is_secret(members):
-        raise ValueError(f"its key number {at} has private members; a JWKS here holds public keys only")
+        raise ValueError("it has private members; a JWKS here holds public keys only")
     named = _KID.fullmatch(kid)
     return Key(
         id=named[1] if named else kid,
         version=int(named[2]) if named else 1,
-        algorithm=form.algorithm,
+        algorithm=jwk_type.algorithm,
         status="retired",
         created=_UNKNOWN,
-        public=_public_half(at, form, members),
+        public=_public_half(jwk_type, members),
     )
 
 
-def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
+def _public_half(jwk_type: _JwkType, members: dict[str, Any]) -> bytes:
+    require_encoding(members)
+    if problem := jwk_weakness(members):
+        raise ValueError(f"it cannot be relied on: {problem}")
+    chosen = {name: members[name] for name in ("kty", "crv", *jwk_type.members) if name in members}
+    importing = _class_of(jwk_type).import_key
     try:
-        require_encoding(members)
-    except ValueError as error:
-        raise ValueError(f"its key number {at}: {error}") from None
-    if problem := weakness(members):
-        raise ValueError(f"its key number {at} cannot be relied on: {problem}")
-    chosen = {name: members[name] for name in ("kty", "crv", *form.members) if name in members}
-    importing = _class_of(form).import_key
-    try:
-        return SCHEMES[form.algorithm].dump_public(importing(chosen).public_key)
+        return SCHEMES[jwk_type.algorithm].dump_public(importing(chosen).public_key)
     except Exception:  # noqa: BLE001 - the library raises many; a text may quote a member
         raise ValueError(
-            f"its key number {at} is not a valid {form.kty} key: check {', '.join(form.members)}"
+            f"it is not a valid {jwk_type.kty} key: check {', '.join(jwk_type.members)}"
         ) from None
 
 
-def _members(key: Key, alg: str) -> dict[str, Any]:
+def _jwk_of(key: Key, alg: str) -> dict[str, Any]:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - heavy
 
     pem = (
@@ -215,16 +226,18 @@ def _members(key: Key, alg: str) -> dict[str, Any]:
         .load_public(key.public_half or b"")
         .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
-    written: dict[str, Any] = _class_of(_FORMS[alg]).import_key(pem).as_dict(private=False)
+    written: dict[str, Any] = _class_of(_BY_ALG[alg]).import_key(pem).as_dict(private=False)
     return {"kid": kid_of(key), "alg": alg, "use": "sig", **written}
 
 
-def _class_of(form: _Form) -> Any:
+def _class_of(jwk_type: _JwkType) -> Any:
     """Return joserfc's class for a type of key."""
     try:
         from joserfc import jwk  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "joserfc":
             raise
-        raise KeyringError(f"a JWKS takes joserfc: run {install_command('jose')}") from error
-    return {"OKP": jwk.OKPKey, "EC": jwk.ECKey, "RSA": jwk.RSAKey}[form.kty]
+        raise KeyringError(
+            f"reading or writing a JWKS needs joserfc: run {install_command('jose')}"
+        ) from error
+    return {"OKP": jwk.OKPKey, "EC": jwk.ECKey, "RSA": jwk.RSAKey}[jwk_type.kty]

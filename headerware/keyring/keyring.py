@@ -40,6 +40,7 @@ _PARTITION: Final = re.compile(r"[^/\s]+/[A-Za-z0-9._-]{1,249}\[(0|[1-9][0-9]{0,
 """A partition in ``revoked_from``: the cluster's id, the topic, and the partition's number."""
 _MAX_PARTITION: Final = 2**31 - 1
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_MOMENTS: Final = ("created", "rotated", "revoked", "deleted", "not_before", "not_after")
 
 
 def key_id_problem(key_id: str) -> str | None:
@@ -55,6 +56,13 @@ def key_id_problem(key_id: str) -> str | None:
         f"a key's id must be 1 to {_KEY_ID_MAX_BYTES} bytes of printable text: no line breaks or control "
         "characters, no space at either end, accents composed (NFC)"
     )
+
+
+def require_zones(**moments: datetime | None) -> None:
+    """Raise KeyringError for a moment without a time zone: Python takes it as the machine's local time."""
+    for name, moment in moments.items():
+        if _lacks_zone(moment):
+            raise KeyringError(f"{name}: expected a moment with a time zone, found one without")
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -351,6 +359,10 @@ def _may_sign(topics: tuple[str, ...], topic: str) -> bool:
     return bool(topics) and TopicPatterns(topics).matches(topic)
 
 
+def _lacks_zone(moment: datetime | None) -> bool:
+    return moment is not None and moment.utcoffset() is None
+
+
 def _ms(moment: datetime) -> float:
     return moment.timestamp() * 1000
 
@@ -376,8 +388,8 @@ def _wrong_limits(key: Key) -> str | None:
         return "its status must be active, retired or revoked: only keys that wrap can be deleted"
     if not key.use or not all(map(_PURPOSE.fullmatch, key.use)):
         return "its use must be one or more lower-case words, such as sign"
-    for name, moment in (("not_before", key.not_before), ("not_after", key.not_after)):
-        if moment is not None and moment.tzinfo is None:
+    for name in _MOMENTS:
+        if _lacks_zone(getattr(key, name)):
             return f"its {name} has no time zone"
     if key.not_before is not None and key.not_after is not None and key.not_after < key.not_before:
         return "its not_after is earlier than its not_before"

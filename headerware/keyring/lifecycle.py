@@ -1,13 +1,15 @@
 """Make, rotate, revoke, delete and publish keys.
 
-Each function takes a keyring and returns a new one; files are read and written elsewhere.
+Each function takes a keyring and returns a new one; headerware/keyring/file.py reads files, and
+headerware/keyring/writing.py writes them. Moments are kept in UTC and in whole seconds.
 """
 
 from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,10 +24,14 @@ from headerware.keyring.keyring import (
     Algorithm,
     Key,
     Keyring,
+    require_zones,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+_SECRET_BYTES: Final[Mapping[str, int]] = {"hmac-sha256": HMAC_SECRET_MIN_BYTES, "aes-256": AES_BYTES}
+"""The size of a new secret; the algorithms in SCHEMES have two halves instead."""
 
 
 def with_new_key(
@@ -53,11 +59,13 @@ def with_new_key(
         now: the time of creation, with a time zone; None means now.
 
     Raises:
-        KeyringError: there is a key of this name already, or the name or a limit is not valid.
+        KeyringError: there is a key of this name already, the name or a limit is not valid, or a moment has
+            no time zone.
     """
+    require_zones(not_before=not_before, not_after=not_after, now=now)
     if any(key.id == key_id for key in keyring.keys):
         raise KeyringError(f"there is a key {key_id!r} already: rotate it for a new version")
-    made = _key(
+    new_key = _new_key(
         id=key_id,
         version=1,
         algorithm=algorithm,
@@ -67,7 +75,7 @@ def with_new_key(
         not_before=not_before,
         not_after=not_after,
     )
-    return Keyring(keys=(*keyring.keys, made))
+    return Keyring(keys=(*keyring.keys, new_key))
 
 
 def with_rotation(
@@ -81,51 +89,49 @@ def with_rotation(
 ) -> Keyring:
     """Return the keyring with a new version of a key; the old version still verifies.
 
-    The new version has the topics and the use of the old one. Until its ``not_before``, the old version
-    signs.
+    The new version has the topics and the use of the old version. The old version signs until the
+    ``not_before`` of the new version.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        not_before: the first moment at which the new version may sign. None keeps the old version's moment
-            if it has passed; if not, the new version may sign at once.
-        not_after: the last moment at which the new version may sign; None keeps the old version's moment.
-        above: a version that is in use elsewhere; the new version gets a higher number.
+        not_before: the first moment at which the new version may sign, with a time zone. If None, the new
+            version may sign at once. A ``not_before`` of the old version that has passed then holds for the
+            new version, too, so that a signature that states an earlier time stays refused.
+        not_after: the last moment at which the new version may sign, with a time zone; if None, the
+            ``not_after`` of the old version.
+        above: the highest version in another file; the new version's number is higher than this number.
         now: the time of the change, with a time zone; None means now.
 
     Raises:
-        KeyringError: there is no such key, its versions are used up, or the new version has already expired.
+        KeyringError: there is no such key, its versions are used up, the new version has already expired, or
+            a moment has no time zone.
     """
-    at = now or datetime.now(UTC)
+    require_zones(not_before=not_before, not_after=not_after, now=now)
+    now = now or datetime.now(UTC)
     newest = keyring.versions(key_id)[-1]
     version = max(newest.version, above) + 1
     if version > KEY_VERSION_MAX:
         raise KeyringError(f"key {key_id!r} has used up its {KEY_VERSION_MAX} versions: generate another")
-    until = not_after or newest.not_after
-    if until is not None and until < at:
+    not_after = not_after or newest.not_after
+    if not_after is not None and not_after < now:
         raise KeyringError(
             f"the new version of key {key_id!r} would already have expired: its not_after is "
-            f"{until:%Y-%m-%dT%H:%M:%SZ}; give the new version a later one"
+            f"{not_after.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}; give the new version a later one"
         )
-    begun = newest.not_before if newest.not_before is not None and newest.not_before <= at else None
-    made = _key(
+    has_begun = newest.not_before is not None and newest.not_before <= now
+    inherited_not_before = newest.not_before if has_begun else None
+    new_key = _new_key(
         id=key_id,
         version=version,
         algorithm=newest.algorithm,
-        created=at,
+        created=now,
         topics=newest.topics,
         use=newest.use,
-        not_before=not_before or begun,
-        not_after=until,
+        not_before=not_before or inherited_not_before,
+        not_after=not_after,
     )
-    begins = max(at, made.not_before or at)
-    kept = tuple(
-        _changed(key, status="retired", rotated=begins)
-        if key.id == key_id and key.status == "active"
-        else key
-        for key in keyring.keys
-    )
-    return Keyring(keys=(*kept, made))
+    return Keyring(keys=(*_retire(keyring, new_key).keys, new_key))
 
 
 def with_revocation(
@@ -137,41 +143,41 @@ def with_revocation(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Return the keyring in which a key, or one version of a key, is revoked.
+    """Revoke a key, or one of its versions; return the new keyring.
+
+    A deletion is final: if some of the versions are deleted, only the others are revoked.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
         version: the version; None means all versions.
         revoked_from: ``{"lkc-1/orders[3]": 1042}``: in these partitions of a cluster, records below the
-            offset still verify. Times would not do, because a signer writes its own times. The offsets
-            replace the offsets of an earlier revocation; None keeps these.
-        reason: the reason, for people.
+            offset still verify. Offsets are used because a signer can forge times. They replace the offsets
+            of an earlier revocation; None keeps the earlier offsets.
+        reason: the reason, for people; None keeps an earlier reason.
         now: the time of the change, with a time zone; None means now.
 
     Raises:
-        KeyringError: no such key or version.
+        KeyringError: there is no such key or version, it is deleted, ``revoked_from`` is not valid, or
+            ``now`` has no time zone.
     """
-    chosen = _chosen(keyring, key_id, version)
-    at = now or datetime.now(UTC)
-    numbers = {key.version for key in chosen}
+    require_zones(now=now)
+    selected = [key for key in _select(keyring, key_id, version) if key.status != "deleted"]
+    if not selected:
+        which = f"key {key_id!r}" if version is None else f"key {key_id!r} version {version}"
+        raise KeyringError(f"{which} is deleted, which is final: there is nothing left to revoke")
+    now = now or datetime.now(UTC)
 
-    def revoked(key: Key) -> Key:
-        if key.status == "deleted":  # a deletion is final
-            return key
-        return _changed(
+    def revoke(key: Key) -> Key:
+        return _replace(
             key,
             status="revoked",
-            revoked=key.revoked or at,
+            revoked=key.revoked or now,
             revoked_from=key.revoked_from if revoked_from is None else dict(revoked_from),
             reason=reason or key.reason,
         )
 
-    return Keyring(
-        keys=tuple(
-            revoked(key) if key.id == key_id and key.version in numbers else key for key in keyring.keys
-        )
-    )
+    return _replace_keys(keyring, selected, revoke)
 
 
 def with_deletion(
@@ -182,7 +188,7 @@ def with_deletion(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Return the keyring without the material of a key that wraps data keys, or of one version of it.
+    """Delete the secret of a key that wraps data keys, or of one of its versions; return the new keyring.
 
     Records that are encrypted under the key can never be read again. The key's id and versions stay in the
     keyring, so that readers can tell a deleted key from a key that has not arrived yet.
@@ -191,28 +197,24 @@ def with_deletion(
         keyring: the keyring so far.
         key_id: the key's name.
         version: the version; None means all versions.
-        reason: the reason, for people.
+        reason: the reason, for people; None keeps an earlier reason.
         now: the time of the change, with a time zone; None means now.
 
     Raises:
-        KeyringError: there is no such key or version, or the key signs.
+        KeyringError: there is no such key or version, the key signs, or ``now`` has no time zone.
     """
-    chosen = _chosen(keyring, key_id, version)
-    if chosen[0].algorithm != "aes-256":
+    require_zones(now=now)
+    selected = _select(keyring, key_id, version)
+    if selected[0].algorithm != "aes-256":
         raise KeyringError(f"key {key_id!r} signs, and only keys that wrap can be deleted: revoke it")
-    at = now or datetime.now(UTC)
-    numbers = {key.version for key in chosen}
+    now = now or datetime.now(UTC)
 
-    def deleted(key: Key) -> Key:
-        return _changed(
-            key, status="deleted", secret=None, deleted=key.deleted or at, reason=reason or key.reason
+    def delete(key: Key) -> Key:
+        return _replace(
+            key, status="deleted", secret=None, deleted=key.deleted or now, reason=reason or key.reason
         )
 
-    return Keyring(
-        keys=tuple(
-            deleted(key) if key.id == key_id and key.version in numbers else key for key in keyring.keys
-        )
-    )
+    return _replace_keys(keyring, selected, delete)
 
 
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
@@ -222,7 +224,7 @@ def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
     a key can also sign or encrypt with it.
     """
     public = tuple(
-        _changed(key, private=None, public=key.public_half)
+        _replace(key, private=None, public=key.public_half)
         for key in keyring.keys
         if key.algorithm in SCHEMES
     )
@@ -233,8 +235,9 @@ def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
 def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyring:
     """Return a keyring of public halves with the new versions of a key; other keys do not change.
 
-    Versions that are in ``public`` already are kept, and retired if a newer version is active. Only higher
-    versions are added, so a version that was removed from ``public`` does not come back.
+    Versions that are in ``public`` already are kept. They are retired if a newer version is active, and
+    revoked if they are revoked in ``keyring``. Only higher versions are added, so a version that was removed
+    from ``public`` does not come back.
 
     Args:
         public: the keyring of public halves.
@@ -244,54 +247,71 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
     Raises:
         KeyringError: the key has no public half, or ``public`` has a different key of this name.
     """
-    own = public_part(Keyring(keys=keyring.versions(key_id)))[0].keys
-    if not own:
+    versions = public_part(Keyring(keys=keyring.versions(key_id)))[0].keys
+    if not versions:
         raise KeyringError(f"key {key_id!r} has no public half: readers that verify need the keyring itself")
-    there = {key.version: key for key in public.keys if key.id == key_id}
-    for key in own:
-        if key.version in there and there[key.version].public != key.public:
+    published = {key.version: key for key in public.keys if key.id == key_id}
+    for key in versions:
+        if key.version in published and published[key.version].public != key.public:
             raise KeyringError(
                 f"key {key_id!r} version {key.version} has another public half in the readers' file: two "
                 "keys have one name, so give one of them another id"
             )
-    active = next((key for key in own if key.status == "active"), None)
+    revoked = {key.version: key for key in versions if key.status == "revoked"}
+    trusted = [key for key in published.values() if key.version in revoked and key.status != "revoked"]
+    public = _replace_keys(public, trusted, lambda key: revoked[key.version])
+    active = next((key for key in versions if key.status == "active"), None)
+    if active is not None:
+        public = _retire(public, active)
+    missing = tuple(key for key in versions if key.version > max(published, default=0))
+    return Keyring(keys=(*public.keys, *missing))
 
-    def kept(key: Key) -> Key:
-        if key.id != key_id or key.status != "active" or active is None:
-            return key
-        return _changed(key, status="retired", rotated=active.not_before or active.created)
 
-    missing = tuple(key for key in own if key.version > max(there, default=0))
-    return Keyring(keys=(*map(kept, public.keys), *missing))
-
-
-def _chosen(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:
+def _select(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:
     return keyring.versions(key_id) if version is None else (keyring.verifying_key(key_id, version),)
 
 
-def _key(*, algorithm: Algorithm, **fields: Any) -> Key:
-    try:
-        return Key(algorithm=algorithm, status="active", **_in_whole_seconds(fields), **_material(algorithm))
-    except ValueError as error:
-        raise KeyringError(str(error)) from error
+def _retire(keyring: Keyring, successor: Key) -> Keyring:
+    """Retire the active version of a key below a new version."""
+    takes_over_at = max(successor.created, successor.not_before or successor.created)
+    older = [
+        key
+        for key in keyring.keys
+        if key.id == successor.id and key.status == "active" and key.version < successor.version
+    ]
+    return _replace_keys(keyring, older, partial(_replace, status="retired", rotated=takes_over_at))
 
 
-def _material(algorithm: Algorithm) -> dict[str, Any]:
-    if algorithm == "hmac-sha256":
-        return {"secret": secrets.token_bytes(HMAC_SECRET_MIN_BYTES)}
-    if algorithm == "aes-256":
-        return {"secret": secrets.token_bytes(AES_BYTES)}
+def _replace_keys(keyring: Keyring, selected: Iterable[Key], change: Callable[[Key], Key]) -> Keyring:
+    versions = {(key.id, key.version) for key in selected}
+    return Keyring(
+        keys=tuple(change(key) if (key.id, key.version) in versions else key for key in keyring.keys)
+    )
+
+
+def _new_key(*, algorithm: Algorithm, **fields: Any) -> Key:
+    return _valid(partial(Key, algorithm=algorithm, status="active", **_new_material(algorithm)), fields)
+
+
+def _new_material(algorithm: Algorithm) -> dict[str, Any]:
+    if algorithm in _SECRET_BYTES:
+        return {"secret": secrets.token_bytes(_SECRET_BYTES[algorithm])}
     scheme = SCHEMES[algorithm]
     private = scheme.generate()
     return {"private": private, "public": scheme.public_half(private)}
 
 
-def _changed(key: Key, **changes: Any) -> Key:
-    return msgspec.structs.replace(key, **_in_whole_seconds(changes))
+def _replace(key: Key, **changes: Any) -> Key:
+    return _valid(partial(msgspec.structs.replace, key), changes)
 
 
-def _in_whole_seconds(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
+def _valid(make: Callable[..., Key], fields: Mapping[str, Any]) -> Key:
+    """Make a key from fields; raise KeyringError if they are not valid."""
+    in_whole_seconds = {
         name: value.astimezone(UTC).replace(microsecond=0) if isinstance(value, datetime) else value
         for name, value in fields.items()
     }
+    try:
+        return make(**in_whole_seconds)
+    except ValueError as error:
+        raise KeyringError(str(error)) from error

@@ -28,7 +28,7 @@ import msgspec
 from headerware.core.errors import KeyringError
 from headerware.core.strict_json import MAX_INTEGER, decode_json
 from headerware.keyring.document import SNAPSHOT_FORMAT, decode_keyring, encode_keyring
-from headerware.keyring.keyring import Key, Keyring, Moment
+from headerware.keyring.keyring import Key, Keyring, Moment, require_zones
 from headerware.keyring.signature import signer, verifier
 
 SNAPSHOT_USE: Final = "snapshots"
@@ -84,8 +84,10 @@ def sign_snapshot(
         expires: the moment when readers stop using it, with a time zone; kept in whole seconds.
 
     Raises:
-        KeyringError: the key cannot sign snapshots, or ``expires`` is not later than ``created``.
+        KeyringError: the key cannot sign snapshots, a moment has no time zone, or ``expires`` is not later
+            than ``created``.
     """
+    require_zones(created=created, expires=expires)
     _require_root(root, created)
     if root.private is None:
         raise KeyringError(f"root key {root.id!r} version {root.version} has only its public half here")

@@ -497,7 +497,7 @@ def _term(check: str, key: Key, keyring: Keyring, step: Sign) -> Iterator[Findin
     now = datetime.now(UTC)
     name = f"key {key.id!r} version {key.version}"
     if key.not_before is not None and key.not_before > now:
-        found = f"{name} is valid only from {key.not_before:%Y-%m-%d %H:%M}Z"
+        found = f"{name} is valid only from {_minute(key.not_before)}"
         now_ms = now.timestamp() * 1000
         before = [
             each
@@ -513,12 +513,16 @@ def _term(check: str, key: Key, keyring: Keyring, step: Sign) -> Iterator[Findin
         return
     rotate = f"{_rotate(step, key.id)} --not-after TIME"
     if key.not_after < now:
-        found = f"{name} expired on {key.not_after:%Y-%m-%d %H:%M}Z"
+        found = f"{name} expired on {_minute(key.not_after)}"
         yield Finding(check=check, status="warn", found=found, advice=rotate)
     elif (key.not_after - now).total_seconds() * 1000 < _SOON_MS:
-        found = f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z"
+        found = f"{name} expires on {_minute(key.not_after)}"
         advice = f"{rotate}, with --lead, so that consumers have the new version before it signs"
         yield Finding(check=check, status="warn", found=found, advice=advice)
+
+
+def _minute(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}Z"
 
 
 def _gap(check: str, signing: Key, keyring: Keyring, step: Sign) -> Iterator[Finding]:
@@ -530,7 +534,7 @@ def _gap(check: str, signing: Key, keyring: Keyring, step: Sign) -> Iterator[Fin
             status="warn",
             found=(
                 f"key {signing.id!r} version {signing.version} expires on "
-                f"{signing.not_after:%Y-%m-%d %H:%M}Z, before the next version is valid: no version signs "
+                f"{_minute(signing.not_after)}, before the next version is valid: no version signs "
                 "in between"
             ),
             advice=f"{_rotate(step, signing.id)} --not-before TIME --not-after TIME, with a --not-before "

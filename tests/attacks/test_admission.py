@@ -426,8 +426,20 @@ class TestKeysOfAnIssuerThatProveNothing:
             self.policy_of(world, weak, "PS256")
 
     def test_another_curve(self, world: World) -> None:
-        with pytest.raises(ConfigError, match="another curve than Ed25519"):
+        with pytest.raises(ConfigError, match="its curve is not Ed25519"):
             self.policy_of(world, OKPKey.generate_key("Ed448").as_dict(private=False), "EdDSA")
+
+    @pytest.mark.parametrize(
+        ("members", "said"),
+        [
+            ({"kty": "OKP", "crv": "Ed25519"}, "it has no x"),
+            ({"kty": "OKP", "crv": ["Ed25519"], "x": "AAAA"}, "its curve is not Ed25519"),
+            ({"kty": "EC", "crv": ["P-256"], "x": "AAAA", "y": "AAAA"}, "expected a JSON Web Key Set"),
+        ],
+    )
+    def test_without_a_half_or_a_curve(self, world: World, members: dict[str, Any], said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            self.policy_of(world, members)
 
     def test_the_old_name_of_an_algorithm_counts_and_warns_of_nothing(self, world: World) -> None:
         world.policy(POLICY.replace('"Ed25519"', '"Ed25519", "EdDSA"'))
@@ -882,6 +894,12 @@ class TestIssuing:
         key = edit_keyring(path, lambda ring: with_new_key(ring, "h", "hmac-sha256"), create=True).keys[0]
         with pytest.raises(KeyringError, match="can also sign"):
             world.certificate(key=key)
+
+    def test_a_time_of_issue_without_a_zone_is_refused(self, world: World) -> None:
+        local = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+        said: Any = {"issuer": ISSUER, "subject": "x", "audience": ["payments"], "topics": ["*"]}
+        with pytest.raises(KeyringError, match=r"^now: expected a moment with a time zone"):
+            certify(world.issuer, world.shop, now=local, **said)
 
     def test_a_certificate_says_what_was_asked_for(self, world: World) -> None:
         found = read_certificate(world.certificate())

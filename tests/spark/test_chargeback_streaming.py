@@ -83,5 +83,5 @@ class TestUsageSink:
 
     def test_is_for_streams_only(self, stream: Stream) -> None:
         frame = stream.spark.createDataFrame([], RECORDS)
-        with pytest.raises(ConfigError, match=r"expected to be called by a streaming query"):
+        with pytest.raises(ConfigError, match=r"called by writeStream\.foreachBatch; found no"):
             usage_sink(stream.kept)(frame, 0)

@@ -421,3 +421,13 @@ class TestSnapshot:
     def test_refuses_a_moment_without_a_time_zone(self, spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="a moment with a time zone"):
             snapshot(spark, str(tmp_path), [], at=NINE.replace(tzinfo=None))
+
+    @pytest.mark.parametrize("bound", ["since", "until"])
+    def test_is_not_read_from_a_moment_without_a_time_zone(
+        self, spark: SparkSession, tmp_path: Path, bound: str
+    ) -> None:
+        path = str(tmp_path / "offsets")
+        snapshot(spark, path, [("g", "orders", 0, 5)], at=NINE)
+        bounds = {bound: NINE.replace(tzinfo=None)}
+        with pytest.raises(ConfigError, match=f"^{bound}: expected a moment with a time zone"):
+            stored_offsets(spark, path, **bounds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from headerware.ops.chargeback.prices import Prices
+from headerware.ops.chargeback.rules import require_zone
 from headerware.ops.chargeback.shares import EXACT
 from headerware.ops.chargeback.usage import Direction, Usage
 
@@ -87,6 +88,9 @@ def charge(usage: Iterable[Usage], prices: Prices) -> Bill:
         usage: the rows, in any order, read once. Memory grows with the number of distinct names and hours,
             not with the number of rows.
         prices: the prices.
+
+    Raises:
+        ConfigError: an hour has no time zone.
     """
     sums = _Sums(prices)
     for row in usage:
@@ -136,6 +140,7 @@ class _Sums:
         self._topics: dict[str, set[str]] = {"in": set(), "out": set()}
 
     def add(self, row: Usage) -> None:
+        require_zone(row.hour, "usage.hour")
         self._topics[row.direction].add(row.topic)
         if row.records is None or row.bytes is None:
             self._add_unknown(row)
@@ -150,7 +155,7 @@ class _Sums:
             "by_owner": self._owner_of(row.topic, row.group, row.owner),
             "by_topic": row.topic,
             "by_producer": row.producer,
-            "by_hour": row.hour,
+            "by_hour": None if row.hour is None else row.hour.astimezone(UTC),
         }
         if row.direction == "out":
             names["by_group"] = row.group

@@ -45,6 +45,7 @@ from headerware.ops.chargeback.rules import (
     name_of_owner,
     name_of_producer,
     named_reader,
+    require_zone,
     slice_header,
 )
 from headerware.ops.chargeback.sizes import record_bytes
@@ -112,8 +113,8 @@ def count_usage(
         The numbers that are new since the last run.
 
     Raises:
-        ConfigError: a name or pattern matches no topic, a topic was recreated since the last run, or the file
-            has the usage of another cluster.
+        ConfigError: a name or pattern matches no topic, a topic was recreated since the last run, the file
+            has the usage of another cluster, or the clock's time has no time zone.
         HeaderwareError: another process counts into the same file, or the timeout has passed.
         confluent_kafka.KafkaException: the cluster does not answer, or refuses a request.
     """
@@ -123,7 +124,9 @@ def count_usage(
     names = _matching(topics, found.topics)
     now: Moment | None = None
     if groups is not None:
-        now = Moment(clock(), _group_offsets(admin, TopicPatterns(groups), frozenset(names)))
+        at = clock()
+        require_zone(at, "clock")
+        now = Moment(at, _group_offsets(admin, TopicPatterns(groups), frozenset(names)))
     settings = {"isolation.level": "read_uncommitted", **conf}
     runs = []
     for name in names:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.sqlite_file import FileKind
 from headerware.ops.chargeback.reads import unread
-from headerware.ops.chargeback.rules import HOUR_SECONDS, Line, Sum, usage_of
+from headerware.ops.chargeback.rules import HOUR_SECONDS, Line, Sum, require_zone, usage_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -146,8 +146,10 @@ class KeptUsage:
                 left out.
 
         Raises:
-            ConfigError: the file cannot be read.
+            ConfigError: the file cannot be read, or an hour has no time zone.
         """
+        require_zone(since, "since")
+        require_zone(until, "until")
         with self._errors(), self._transaction("BEGIN") as connection:
             rows = connection.execute(_ROWS, _hours(since, until)).fetchall()
             read = {topic for (topic,) in connection.execute(_READ)}

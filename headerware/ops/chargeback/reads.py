@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import msgspec
 
-from headerware.core.errors import ConfigError
+from headerware.ops.chargeback.rules import require_zone
 from headerware.ops.chargeback.usage import Usage
 
 GroupPartition = tuple[str, str, int]
@@ -146,8 +146,7 @@ def _between(
 def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[GroupPartition, int]]:
     moments: defaultdict[datetime, dict[GroupPartition, int]] = defaultdict(dict)
     for each in offsets:
-        if each.at.tzinfo is None:
-            raise ConfigError("expected moments with a time zone, found one without", path="offsets.at")
+        require_zone(each.at, "offsets.at")
         moments[each.at][each.group, each.topic, each.partition] = each.offset
     return moments
 

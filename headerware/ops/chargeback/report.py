@@ -23,6 +23,7 @@ from headerware.ops.chargeback.figures import bytes_text, count_text, moment_tex
 from headerware.ops.chargeback.names import MAX_NAME_CHARACTERS
 from headerware.ops.chargeback.prices import Prices, Rates
 from headerware.ops.chargeback.report_rows import Period, Periods, Row, periods, ranking
+from headerware.ops.chargeback.rules import require_zone
 from headerware.ops.chargeback.shares import rounded, total
 from headerware.ops.chargeback.sizes import FORMULA
 from headerware.registry.header_names import printable
@@ -49,7 +50,7 @@ def write_report(
         at: the time of the report, with a time zone; None means now.
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: the file cannot be written, or ``at`` has no time zone.
         MissingPartError: jinja2 is not installed.
     """
     try:
@@ -65,6 +66,7 @@ def require_report() -> None:
 
 def report_html(bill: Bill, *, title: str = _TITLE, at: datetime | None = None) -> str:
     """Return the text of the HTML page; the arguments are as for :func:`write_report`."""
+    require_zone(at, "at")
     page, style = _template()
     time = periods(bill.by_hour, bill.prices.decimals)
     text: str = page.render(

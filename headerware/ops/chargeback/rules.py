@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headerware.core.errors import WireFormatError
+from headerware.core.errors import ConfigError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TRAIL_HEADER
@@ -91,6 +91,12 @@ class Sum(NamedTuple):
     records: int | None
     bytes: int | None
     malformed: int = 0
+
+
+def require_zone(moment: datetime | None, path: str) -> None:
+    """Raise ConfigError for a moment without a time zone: Python takes it as the machine's local time."""
+    if moment is not None and moment.utcoffset() is None:
+        raise ConfigError("expected a moment with a time zone, found one without", path=path)
 
 
 def hour_number(timestamp_ms: int) -> int | None:

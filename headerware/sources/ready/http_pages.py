@@ -6,6 +6,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from contextvars import ContextVar
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from logging import getLogger
 from time import time
@@ -207,7 +208,9 @@ def _seconds(text: str) -> float:
     if text.isdecimal():
         return min(float(text), _MAX_RETRY_AFTER_S)
     try:
-        after_s = parsedate_to_datetime(text).timestamp() - time()
+        moment = parsedate_to_datetime(text)
+        # A date in the old form of asctime has no zone; it is in UTC (RFC 9110, 5.6.7).
+        after_s = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
     except (ValueError, OverflowError):
         return 0.0
     return min(max(0.0, after_s), _MAX_RETRY_AFTER_S)

@@ -487,6 +487,17 @@ class TestRotateWithPublic:
         else:
             assert set(there) == {2, 3}, "a JWKS revokes a key by leaving it out"
 
+    def test_a_version_that_was_revoked_without_the_readers_is_revoked_there_by_a_rotation(
+        self, shop: Path, public: Path, form: str
+    ) -> None:
+        done("revoke", "--keyring", shop, "--id", "shop", "--yes")
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        there = {key.version: key.status for key in read_keyring(public).versions("shop")}
+        if form == "keyring":
+            assert there == {1: "revoked", 2: "active"}
+        else:
+            assert set(there) == {2}, "a JWKS revokes a key by leaving it out"
+
     def test_a_link_stays_and_its_target_is_changed(self, shop: Path, public: Path) -> None:
         link = shop.with_name("link.json")
         link.symlink_to(public)

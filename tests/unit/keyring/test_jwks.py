@@ -20,6 +20,7 @@ from headerware.keyring import (
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.jwks import require_encoding
 from headerware.keyring.signature import signer, verifier
 from headerware.keyring.writing import edit_keyring, write_public_keyring
 
@@ -89,11 +90,11 @@ class TestJwks:
             ("ES256", {"kid": 7}, "no kid"),
             ("ES256", {"kid": "a\nb"}, "printable"),
             ("ES256", {"kid": "a:65536"}, "1 to 65535"),
-            ("ES256", {"alg": None}, "does not name one of the algorithms"),
-            ("ES256", {"alg": "none"}, "does not name one of the algorithms"),
-            ("ES256", {"alg": "HS256"}, "does not name one of the algorithms"),
-            ("PS256", {"alg": "RS256"}, "does not name one of the algorithms"),
-            ("PS256", {"alg": ["PS256"]}, "does not name one of the algorithms"),
+            ("ES256", {"alg": None}, "expected alg Ed25519, EdDSA, ES256, PS256"),
+            ("ES256", {"alg": "none"}, "expected alg Ed25519, EdDSA, ES256, PS256"),
+            ("ES256", {"alg": "HS256"}, "expected alg Ed25519, EdDSA, ES256, PS256"),
+            ("PS256", {"alg": "RS256"}, "expected alg Ed25519, EdDSA, ES256, PS256"),
+            ("PS256", {"alg": ["PS256"]}, "expected alg Ed25519, EdDSA, ES256, PS256"),
             ("ES256", {"alg": "PS256"}, "expected kty RSA"),
             ("ES256", {"alg": "EdDSA"}, "expected kty OKP and crv Ed25519"),
             ("ES256", {"kty": "oct"}, "expected kty EC"),
@@ -105,6 +106,7 @@ class TestJwks:
             ("ES256", {"key_ops": 7}, "not for verifying"),
             ("ES256", {"key_ops": "verify"}, "not for verifying"),
             ("ES256", {"x": None}, "check x, y"),
+            ("EdDSA", {"x": None}, "it has no x"),
             ("ES256", {"x": "AAAA"}, "of the length in RFC 7518"),
             ("ES256", {"y": "A" * 43}, "is not a valid"),
             ("EdDSA", {"x": "A" * 42}, "of the length in RFC 7518"),
@@ -120,6 +122,20 @@ class TestJwks:
     ) -> None:
         with pytest.raises(KeyringError, match=f"is no keyring: .*{expected}"):
             decode_keyring(one(jwks, alg, **changes))
+
+    def test_says_which_key_is_wrong(self, jwks: Any) -> None:
+        keys = [*jwks["keys"][:2], {**jwks["keys"][2], "use": "enc"}]
+        with pytest.raises(KeyringError, match=r"is no keyring: keys\[2\]: it is not for verifying"):
+            decode_keyring(json.dumps({"keys": keys}).encode())
+
+    @pytest.mark.parametrize("members", [{"x": 7}, {"n": None}, {"x": "\xff"}, {"e": []}])
+    def test_an_encoding_of_other_types_is_refused(self, members: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="is not base64url in the one valid encoding"):
+            require_encoding(members)
+
+    @pytest.mark.parametrize("curve", ["another", [], 7, None])
+    def test_a_coordinate_of_an_unknown_curve_may_have_any_length(self, curve: Any) -> None:
+        require_encoding({"x": "AAAA", "crv": curve})
 
     def test_no_error_shows_a_private_member(self) -> None:
         private = OKPKey.generate_key("Ed25519").as_dict(private=True)
@@ -142,7 +158,7 @@ class TestJwks:
         self, ring: Keyring, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "joserfc", None)
-        with pytest.raises(KeyringError, match=r"a JWKS takes joserfc: run .*jose"):
+        with pytest.raises(KeyringError, match=r"reading or writing a JWKS needs joserfc: run .*jose"):
             encode_jwks(ring)
 
 

@@ -5,9 +5,9 @@ import json
 import math
 import re
 import traceback
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import pytest
@@ -21,14 +21,20 @@ from headerware.keyring import (
     encode_keyring,
     key_id_problem,
     public_part,
+    with_deletion,
     with_new_key,
+    with_public_versions,
     with_revocation,
     with_rotation,
 )
 from headerware.keyring.signature import signer, verifier
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 2, 1, tzinfo=UTC)
+LOCAL = THEN.replace(tzinfo=None)
 SECRET = bytes(range(32))
 
 
@@ -92,7 +98,11 @@ class TestKey:
             {"topics": ("!",)},
             {"use": ()},
             {"use": ("Sign records",)},
-            {"not_before": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is refused
+            {"not_before": LOCAL},
+            {"created": LOCAL},
+            {"rotated": LOCAL},
+            {"revoked": LOCAL},
+            {"deleted": LOCAL},
             {"not_before": LATER, "not_after": THEN},
         ],
     )
@@ -429,6 +439,62 @@ class TestLifecycle:
         with pytest.raises(KeyringError, match="no version 9"):
             with_revocation(Keyring(keys=(hmac_key(),)), "orders", version=9)
 
+    @pytest.mark.parametrize("version", [None, 1])
+    def test_revoking_what_is_deleted_is_refused(self, version: int | None) -> None:
+        deleted = with_deletion(with_new_key(Keyring(), "kek", "aes-256"), "kek", reason="law")
+        with pytest.raises(KeyringError, match="is deleted, which is final"):
+            with_revocation(deleted, "kek", version=version, reason="leak")
+
+    def test_revocation_leaves_deleted_versions_deleted(self) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "kek", "aes-256"), "kek")
+        ring = with_revocation(with_deletion(ring, "kek", version=1), "kek")
+        assert [key.status for key in ring.keys] == ["deleted", "revoked"]
+
+    @pytest.mark.parametrize(
+        ("algorithm", "positions", "said"),
+        [
+            ("ed25519", {"orders[3]": 5}, "by cluster/topic"),
+            ("ed25519", {"lkc-1/orders[3]": -1}, "offsets of 0 or more"),
+            ("aes-256", {"lkc-1/orders[3]": 5}, "for keys that sign"),
+        ],
+    )
+    def test_revoking_from_no_valid_position_is_refused(
+        self, algorithm: Any, positions: dict[str, int], said: str
+    ) -> None:
+        ring = with_new_key(Keyring(), "k", algorithm)
+        with pytest.raises(KeyringError, match=said):
+            with_revocation(ring, "k", revoked_from=positions)
+
+    @pytest.mark.parametrize(
+        ("change", "name"),
+        [
+            (lambda ring: with_new_key(ring, "b", "ed25519", not_before=LOCAL), "not_before"),
+            (lambda ring: with_new_key(ring, "b", "ed25519", not_after=LOCAL), "not_after"),
+            (lambda ring: with_new_key(ring, "b", "ed25519", now=LOCAL), "now"),
+            (lambda ring: with_rotation(ring, "kek", not_before=LOCAL), "not_before"),
+            (lambda ring: with_rotation(ring, "kek", not_after=LOCAL), "not_after"),
+            (lambda ring: with_rotation(ring, "kek", not_after=LATER, now=LOCAL), "now"),
+            (lambda ring: with_revocation(ring, "kek", now=LOCAL), "now"),
+            (lambda ring: with_deletion(ring, "kek", now=LOCAL), "now"),
+        ],
+    )
+    def test_a_moment_without_a_time_zone_is_refused(
+        self, change: Callable[[Keyring], Keyring], name: str
+    ) -> None:
+        ring = with_new_key(Keyring(), "kek", "aes-256")
+        with pytest.raises(KeyringError, match=f"^{name}: expected a moment with a time zone, found one"):
+            change(ring)
+
+    def test_an_expired_new_version_is_refused_with_its_end_in_utc(self) -> None:
+        ended = datetime(2020, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+        with pytest.raises(KeyringError, match="its not_after is 2019-12-31T19:00:00Z"):
+            with_rotation(with_new_key(Keyring(), "k", "ed25519"), "k", not_after=ended)
+
+    def test_moments_of_any_zone_are_kept_in_utc_and_in_whole_seconds(self) -> None:
+        zoned = LATER.astimezone(timezone(timedelta(hours=5))).replace(microsecond=7)
+        (key,) = with_new_key(Keyring(), "k", "ed25519", not_before=zoned).keys
+        assert repr(key.not_before) == repr(LATER)
+
     def test_public_part_has_no_secrets_and_names_what_it_leaves_out(self) -> None:
         ring = with_new_key(Keyring(keys=(hmac_key(),)), "audit", "ed25519")
         public, left_out = public_part(ring)
@@ -461,6 +527,39 @@ class TestLifecycle:
         )
         (key,) = public_part(ring)[0].keys
         assert (key.status, key.revoked_from) == ("revoked", {"lkc-1/t[0]": 1})
+
+    def test_public_versions_are_the_same_when_they_are_added_again(self) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "k", "ed25519"), "k")
+        public = with_public_versions(Keyring(), ring, "k")
+        assert with_public_versions(public, ring, "k") == public
+        assert [key.status for key in public.keys] == ["retired", "active"]
+
+    def test_public_versions_are_retired_when_the_new_version_takes_over(self) -> None:
+        ring = with_new_key(Keyring(), "k", "ed25519", not_before=THEN, now=THEN)
+        public = with_public_versions(Keyring(), ring, "k")
+        for begins, taken_over in ((None, LATER), (LATER + timedelta(days=1), LATER + timedelta(days=1))):
+            rotated = with_rotation(ring, "k", not_before=begins, now=LATER)
+            old, new = with_public_versions(public, rotated, "k").keys
+            assert (old.status, old.rotated, new.status) == ("retired", taken_over, "active")
+
+    def test_public_versions_are_revoked_with_the_key(self) -> None:
+        ring = with_new_key(with_new_key(Keyring(), "k", "ed25519"), "other", "ed25519")
+        public = public_part(ring)[0]
+        revoked = with_revocation(ring, "k", revoked_from={"lkc-1/t[0]": 1}, reason="leak", now=LATER)
+        old, other, new = with_public_versions(public, with_rotation(revoked, "k"), "k").keys
+        assert (old.status, old.revoked, old.revoked_from, old.reason) == (
+            "revoked",
+            LATER,
+            {"lkc-1/t[0]": 1},
+            "leak",
+        )
+        assert not old.is_secret
+        assert (other, new.status) == (public.keys[1], "active")
+
+    def test_public_versions_stay_revoked(self) -> None:
+        ring = with_new_key(Keyring(), "k", "ed25519")
+        public = with_revocation(public_part(ring)[0], "k", reason="leak")
+        assert with_public_versions(public, ring, "k") == public
 
 
 class TestKeyringJson:

@@ -106,6 +106,12 @@ class TestSigning:
         with pytest.raises(KeyringError):
             snapshot(**changes)
 
+    @pytest.mark.parametrize("name", ["created", "expires"])
+    def test_refuses_a_moment_without_a_time_zone(self, name: str) -> None:
+        changes: dict[str, Any] = {name: (NOW + timedelta(hours=1)).replace(tzinfo=None)}
+        with pytest.raises(KeyringError, match=f"^{name}: expected a moment with a time zone"):
+            snapshot(**changes)
+
 
 class TestVerifying:
     @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -170,6 +170,27 @@ class TestChain:
         _, (found_status, text) = about(examine(signing(tmp_path, **key)), "keys")
         assert found_status == status
         assert f"key 'k' version 1 {words}" in text
+
+    @pytest.mark.parametrize(
+        ("limit", "days", "words"),
+        [
+            ("not_after", 3, "expires on"),
+            ("not_after", -3, "expired on"),
+            ("not_before", 3, "is valid only from"),
+        ],
+    )
+    def test_at_limits_in_any_zone_are_told_in_utc(
+        self, tmp_path: Path, limit: str, days: int, words: str
+    ) -> None:
+        moment = (NOW + timedelta(days=days)).replace(microsecond=0)
+        path, keyring = signing(tmp_path), tmp_path / "keys.json"
+        limits: dict[str, Any] = {limit: moment}
+        edit_keyring(keyring, lambda ring: with_new_key(ring, "other", "ed25519", **limits))
+        text = keyring.read_text(encoding="utf-8")
+        zoned = moment.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
+        assert f"{moment:%Y-%m-%dT%H:%M:%SZ}" in text
+        keyring.write_text(text.replace(f"{moment:%Y-%m-%dT%H:%M:%SZ}", zoned), encoding="utf-8")
+        assert f"{words} {moment:%Y-%m-%d %H:%M}Z" in "".join(one.found for one in examine(path))
 
     @pytest.mark.parametrize(
         "key",

@@ -22,6 +22,7 @@ import os
 
 from pyspark.sql.connect.session import SparkSession
 from headerware import ConfigError
+from headerware.spark_bridge.chargeback import usage_sink
 from headerware.spark_bridge.classic import require_classic
 
 spark = SparkSession.builder.remote("sc://127.0.0.1:1").create()
@@ -31,6 +32,10 @@ for thing in (spark, frame, spark.read, spark.readStream, frame.write):
         require_classic(thing)
     except ConfigError as error:
         print(type(thing).__name__, error, flush=True)
+try:
+    usage_sink("usage")(frame, 0)
+except ConfigError as error:
+    print("usage_sink", error, flush=True)
 os._exit(0)
 """
 
@@ -49,7 +54,7 @@ class TestRequireClassic:
         assert done.returncode == 0, done.stderr
         refused = [line.split(" ", 1) for line in done.stdout.splitlines()]
         kinds = ["SparkSession", "DataFrame", "DataFrameReader", "DataStreamReader", "DataFrameWriter"]
-        assert [kind for kind, _ in refused] == kinds
+        assert [kind for kind, _ in refused] == [*kinds, "usage_sink"]
         assert {"classic Spark session" in message for _, message in refused} == {True}
 
     def test_lets_others_pass(self) -> None:

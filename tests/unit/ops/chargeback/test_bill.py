@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headerware.core.errors import ConfigError
 from headerware.ops.chargeback.bill import Bill, Traffic, UnknownReads, charge
 from headerware.ops.chargeback.prices import Prices, Rates, TopicRates
 from headerware.ops.chargeback.shares import rounded, shares
@@ -102,6 +104,16 @@ class TestCharge:
 
     def test_counts_malformed_trails_once(self) -> None:
         assert charge([came(malformed=3), went(malformed=3)], PRICES).malformed == 3
+
+    def test_counts_hours_of_any_zone_in_utc(self) -> None:
+        zoned = HOUR.astimezone(timezone(timedelta(hours=5)))
+        (hour,) = charge([came(hour=zoned), came(hour=HOUR)], PRICES).by_hour
+        assert repr(hour) == repr(HOUR)
+
+    @pytest.mark.parametrize("records", [10, None])
+    def test_refuses_an_hour_without_a_time_zone(self, records: int | None) -> None:
+        with pytest.raises(ConfigError, match=r"^usage\.hour: expected a moment with a time zone"):
+            charge([came(hour=HOUR.replace(tzinfo=None), records=records)], PRICES)
 
 
 AMOUNTS = st.lists(st.decimals(min_value=0, max_value=10**12, places=9), max_size=40)

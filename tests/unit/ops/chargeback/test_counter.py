@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -60,6 +61,11 @@ class TestCountUsage:
         with KeptUsage(path or self.path) as kept:
             found = count_usage(self.conf, [self.topic], kept, groups=None, **more)
             return found, sorted(kept.usage(), key=repr)
+
+    def test_a_clock_without_a_time_zone_is_refused(self) -> None:
+        local = datetime(2026, 1, 31, 9, tzinfo=UTC).replace(tzinfo=None)
+        with KeptUsage(self.path) as kept, pytest.raises(ConfigError, match=r"^clock: .* with a time zone"):
+            count_usage(self.conf, [self.topic], kept, clock=lambda: local)
 
     def test_a_second_run_reads_only_what_is_new(self, tmp_path: Path) -> None:
         self.produce(40)

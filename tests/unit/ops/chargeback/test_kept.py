@@ -86,6 +86,12 @@ class TestUsage:
             asked = kept.usage(since=NINE + timedelta(hours=1), until=NINE + timedelta(hours=2))
         assert [row.hour for row in asked] == [NINE + timedelta(hours=1)]
 
+    @pytest.mark.parametrize("bound", ["since", "until"])
+    def test_refuses_an_hour_without_a_time_zone(self, path: Path, bound: str) -> None:
+        hours = {bound: NINE.replace(tzinfo=None)}
+        with KeptUsage(path) as kept, pytest.raises(ConfigError, match=f"^{bound}: .* with a time zone"):
+            kept.usage(**hours)
+
     def test_a_first_slice_of_another_hour_names_the_rest(self, path: Path) -> None:
         first = SHOP._replace(partition=0, message=b"m" * 16, first=True)
         rest = first._replace(owner=None, producer=None, first=False, hour=HOUR + 1)

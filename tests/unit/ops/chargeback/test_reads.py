@@ -85,5 +85,5 @@ class TestReadRanges:
         assert read_ranges(offsets, []).rows == (unknown(14),)
 
     def test_refuse_a_moment_without_a_time_zone(self) -> None:
-        with pytest.raises(ConfigError, match=r"^offsets\.at: expected moments with a time zone"):
+        with pytest.raises(ConfigError, match=r"^offsets\.at: expected a moment with a time zone"):
             read_ranges([at(NINE.replace(tzinfo=None), 1)], ALL)

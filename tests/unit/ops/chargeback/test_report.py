@@ -221,6 +221,10 @@ class TestWriteReport:
         write_report(path, charge([came("Équipe")], PRICES), at=HOUR)
         assert path.read_text(encoding="utf-8") == report_html(charge([came("Équipe")], PRICES), at=HOUR)
 
+    def test_refuses_a_time_without_a_zone(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"^at: expected a moment with a time zone"):
+            write_report(tmp_path / "report.html", charge([], PRICES), at=HOUR.replace(tzinfo=None))
+
     def test_says_that_it_cannot(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"report\.html: cannot be written: No such file"):
             write_report(tmp_path / "missing" / "report.html", charge([], PRICES))

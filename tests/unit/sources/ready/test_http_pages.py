@@ -161,6 +161,20 @@ class TestErrors:
             server.items()
         assert 0 < raised.value.after_s <= 8
 
+    @pytest.mark.parametrize("form", ["%a %b %e %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S -0000"])
+    def test_that_say_when_without_a_zone_say_it_in_utc(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, form: str
+    ) -> None:
+        server.status = 429
+        server.headers = {"Retry-After": time.strftime(form, time.gmtime(time.time() + 600))}
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", "EAST-05:00")
+            time.tzset()
+            with pytest.raises(SourceUnavailableError) as raised:
+                server.items()
+        time.tzset()
+        assert 300 < raised.value.after_s <= 600
+
     @pytest.mark.parametrize("later", ["9" * 30, "9" * 400, "Mon, 29 Nov 9999 00:00:00 GMT"])
     def test_that_name_a_time_too_far_away_wait_a_day(self, server: Server, later: str) -> None:
         server.status, server.headers = 503, {"Retry-After": later}
