@@ -10,17 +10,20 @@ committed offsets.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakMethod
 
 import msgspec
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
     Message,
@@ -35,7 +38,7 @@ from headerware.core.backoff import Backoff
 from headerware.core.chain import Chain
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, InterceptorError, position
+from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
 from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
@@ -138,13 +141,15 @@ class Guard(FollowsFile):
         partitioner: a partitioner of librdkafka, such as ``murmur2_random``; refuse records that are in
             another partition than it chooses for their key.
         look_back_s: from how long before the committed offset records are read again to detect copies, in
-            seconds; None means ``max_age_ms`` of a ``sign`` that has a ``replay_window``.
+            seconds. The time counts from the timestamp of the record before that offset; if there is none,
+            the whole partition is read again. None reads all records again that ``max_age_ms`` of a ``sign``
+            with a ``replay_window`` still accepts.
         max_headers: refuse records with more headers, before any other check.
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
-        ConfigError: a route cannot work, or the chain verifies no records.
-        HeaderwareError: an interceptor cannot be opened.
+        ConfigError: a route or another option cannot work, or the chain verifies no records.
+        MissingPartError: the chain's file is to be watched, and the package watchfiles is not installed.
     """
 
     def __init__(
@@ -173,7 +178,13 @@ class Guard(FollowsFile):
             raise ConfigError("expected a name, found none", path="instance" if group_id else "group_id")
         if max_headers < 1:
             raise ConfigError(f"expected 1 or more, found {max_headers}", path="max_headers")
+        if look_back_s is not None and not 0 <= look_back_s < math.inf:
+            raise ConfigError(f"expected 0 or more seconds, found {look_back_s}", path="look_back_s")
+        if not 0 < timeout_s < math.inf:
+            raise ConfigError(f"expected more than 0 seconds, found {timeout_s}", path="timeout_s")
         self._max_headers: Final = max_headers
+        self._look_back_s: Final = look_back_s
+        self._timeout_s: Final = timeout_s
         self._second_chain: Final = None if second is None else _raising(second)
         if (file := followed_file(conf, chain)) is not None:
             settle_young(file[0])
@@ -188,9 +199,6 @@ class Guard(FollowsFile):
         self._instance: Final = instance or uuid.uuid4().hex
         self._audit_topic: Final = audit_topic
         self._partitioner: Final = partitioner
-        self._look_back_s: Final = look_back_s
-        self._look_back(self._hw_chain)
-        self._timeout_s: Final = timeout_s
         self._stop: Final = StopFlag()
         self._logged: Final = LoggedReasons()
         self._cluster_id: str | None = None
@@ -207,14 +215,14 @@ class Guard(FollowsFile):
         self._lag: dict[str, int] = {}
         self._counts: Final[Counter[_Judged]] = Counter()
         self._sent_bytes = self._transactions = 0
-        self._has_worked = self._looks_back_again = False
+        self._has_begun = self._has_worked = self._looks_back_again = False
         meter = get_meter("headerware.ops.guard")
         self._counter: Final = meter.create_counter(
             "headerware.guard.records", unit="{record}", description="Records of ingress topics, by verdict."
         )
         meter.create_observable_gauge(
             "headerware.guard.lag",
-            [self._observe_lag],
+            [partial(_observed, WeakMethod(self._observe_lag))],
             unit="{record}",
             description="Offsets of ingress partitions that are not decided yet.",
         )
@@ -238,9 +246,8 @@ class Guard(FollowsFile):
         are therefore the same as before a restart, and contain only records that the chain has verified.
         """
         windows = [step for step in chain if isinstance(step, Sign) and step.replay_window]
-        stated: float | None = getattr(self, "_look_back_s", None)
-        if stated is not None or not windows:
-            return stated or 0.0
+        if self._look_back_s is not None or not windows:
+            return self._look_back_s or 0.0
         if any(step.max_age_ms is None for step in windows):
             raise ConfigError(
                 "sign has a replay_window but no max_age_ms; set max_age_ms or look_back_s, so that a "
@@ -252,7 +259,7 @@ class Guard(FollowsFile):
     def _hw_use_chain(self, chain: Chain) -> None:
         if self._session is not None and self._judge is not None:
             earlier = self._session
-            self._session = chain.open(earlier.context, previous=earlier)
+            self._session = chain.open(earlier.context, previous=earlier, check=_require_only_slice_waits)
             self._judge.use(self._session)
             # A new window is empty, so earlier records must be read again.
             self._looks_back_again = bool(_windows(self._session) - _windows(earlier))
@@ -296,10 +303,13 @@ class Guard(FollowsFile):
             TakenOverError: another process has the same ``instance``, or the broker has forgotten this
                 process, which can happen after an outage. A guard without ``instance`` continues in these
                 cases.
-            HeaderwareError: the dead-letter topic refuses even a stub, or the group's offsets belong to
-                another command.
+            ConfigError: a step keeps records back: in the first chain a step other than ``slice``, in the
+                second chain any step.
+            HeaderwareError: an interceptor cannot be opened, the dead-letter topic refuses even a stub, the
+                group's offsets belong to another command, or this Guard has run before.
             confluent_kafka.KafkaException: the cluster cannot be reached at the start, or forbids a request.
         """
+        self._begin_once()
         self._say("forwards what is admitted")
         if self._hw_live is not None:
             self._hw_live.follow(self)
@@ -319,6 +329,12 @@ class Guard(FollowsFile):
                     self._stop.wait(pause_s)
         finally:
             self._close()
+
+    def _begin_once(self) -> None:
+        """Refuse a second run, which would use closed chains."""
+        if self._has_begun:
+            raise HeaderwareError("this Guard has run, and its chains are closed; make a new Guard")
+        self._has_begun = True
 
     def _goes_on_after(self, error: Exception) -> bool:
         if isinstance(error, StaleGroupError):
@@ -370,9 +386,11 @@ class Guard(FollowsFile):
             self._paused.clear()
             self._leave_alone(set())
             self._lag = {}
-            # Abort the transaction before other processes get the partitions.
-            sender.close()
-            consumer.close()
+            try:
+                # Abort the transaction before other processes get the partitions.
+                sender.close()
+            finally:
+                consumer.close()
 
     def _sender(self, consumer: Any, troubles: Troubles) -> TransactionalSender:
         """Return a sender; making it aborts a transaction that a former process of this name left open."""
@@ -395,35 +413,40 @@ class Guard(FollowsFile):
         come, so they tell little here: records that they would hold back are counted and not delayed.
 
         Raises:
+            ConfigError: a step keeps records back, as for :meth:`run`.
+            HeaderwareError: an interceptor cannot be opened, the group's offsets belong to another command,
+                or this Guard has run before.
             confluent_kafka.KafkaException: the cluster does not answer, or forbids a request.
         """
+        self._begin_once()
         self._say("only shows what it would do (dry run)")
-        settings = self._consumer_settings()
-        settings.pop("group.instance.id", None)
-        consumer = cimpl.Consumer(settings)
         try:
-            judge = self._begin(consumer, dry_run=True)
-            self._look(consumer)
-            self._say_idle(self._ingress())
-            partitions = [
-                TopicPartition(topic, number)
-                for topic in self._ingress()
-                for number in range(self._topics[topic])
-                if (topic, number) not in self._leaderless
-            ]
-            self._left_alone = {key for key in self._leaderless if key[0] in self._ingress()}
-            begins = self._positions(consumer, partitions)
-            consumer.assign(begins)
-            reading = {(each.topic, each.partition) for each in begins}
-            while reading and not self._stop.is_set():
-                reading -= self._read(consumer, judge)
-                self._count(judge.decide())
-                self._learn_lag(consumer, judge)
-                tell(self.status())
+            consumer = cimpl.Consumer(self._consumer_settings(joins=False))
+            try:
+                self._judge_to_ends(consumer, tell)
+            finally:
+                consumer.close()
             return self.status()
         finally:
-            consumer.close()
             self._close()
+
+    def _judge_to_ends(self, consumer: Any, tell: Callable[[Status], object]) -> None:
+        """Judge the records from the group's offsets to the current ends, without sending."""
+        judge = self._begin(consumer, dry_run=True)
+        self._look(consumer)
+        topics = self._ingress()
+        self._say_idle(topics)
+        partitions = {(topic, number) for topic in topics for number in range(self._topics[topic])}
+        self._leave_alone(partitions & self._leaderless)
+        readable = [TopicPartition(*key) for key in sorted(partitions - self._leaderless)]
+        begins = self._positions(consumer, readable)
+        consumer.assign(begins)
+        reading = {(each.topic, each.partition) for each in begins}
+        while reading and not self._stop.is_set():
+            reading -= self._read(consumer, judge)
+            self._count(judge.decide())
+            self._learn_lag(consumer, judge)
+            tell(self.status())
 
     def status(self) -> Status:
         """Return the counters so far, and the partitions that are held back."""
@@ -453,10 +476,11 @@ class Guard(FollowsFile):
 
     # Topics and partitions
 
-    def _consumer_settings(self) -> dict[str, Any]:
+    def _consumer_settings(self, *, joins: bool = True) -> dict[str, Any]:
+        """Return the settings of a consumer that joins the group, or only reads."""
         # A static member keeps its partitions over a restart.
         static = {"group.instance.id": f"{self._group}-{self._instance}"} if self._is_named else {}
-        return {
+        settings = {
             **static,
             **self._conf,
             # Never skip records that are not decided, even if the settings say "latest".
@@ -469,6 +493,9 @@ class Guard(FollowsFile):
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
         }
+        if not joins:
+            settings.pop("group.instance.id", None)
+        return settings
 
     def _begin(self, consumer: Any, *, dry_run: bool) -> Judge:
         """Open the chains at the first call, and return the judge."""
@@ -484,11 +511,11 @@ class Guard(FollowsFile):
                 post=self._side_records.post,
                 dry_run=dry_run,
             )
-            self._session = _opened(self._hw_chain, context)
+            self._session = self._hw_chain.open(context, check=_require_only_slice_waits)
             second = None
             if self._second_chain is not None:
                 producing = msgspec.structs.replace(context, side="producer", transactional=True)
-                second = _opened_second(self._second_chain, producing)
+                second = self._second_chain.open(producing, check=_require_none_flushes)
             self._judge = Judge(
                 self._session,
                 self._routes,
@@ -593,11 +620,12 @@ class Guard(FollowsFile):
         if not asked:
             return []
         committed = consumer.committed(asked, timeout=self._timeout_s)
-        earlier = self._seconds_before(consumer, asked)
-        begins = []
         for found in committed:
             if found.error is not None:
                 raise KafkaException(found.error)
+        earliest = self._look_back_offsets(consumer, [found for found in committed if found.offset >= 0])
+        begins = []
+        for found in committed:
             key = found.topic, found.partition
             if found.offset < 0:
                 self._judge.begin(key)
@@ -605,24 +633,64 @@ class Guard(FollowsFile):
                 continue
             low, high = consumer.get_watermark_offsets(TopicPartition(*key), timeout=self._timeout_s)
             known = found.offset, found.metadata or ""
-            start = self._judge.begin(key, low, high, known, earliest=earlier.get(key))
+            start = self._judge.begin(key, low, high, known, earliest=earliest.get(key))
             begins.append(TopicPartition(*key, start))
         return begins
 
-    def _seconds_before(
-        self, consumer: Any, partitions: Sequence[TopicPartition]
+    def _look_back_offsets(
+        self, consumer: Any, committed: Sequence[TopicPartition]
     ) -> dict[TopicPartitionKey, int]:
         """Return the offsets from which records are read again to detect copies."""
-        look_back_s = self._look_back(self._hw_chain)
-        if not look_back_s:
+        look_back_ms = int(self._look_back(self._hw_chain) * 1_000)
+        if not (look_back_ms and committed):
             return {}
-        at_ms = max(0, int((time.time() - look_back_s) * 1_000))
-        asked = [TopicPartition(each.topic, each.partition, at_ms) for each in partitions]
-        found = consumer.offsets_for_times(asked, timeout=self._timeout_s)
+        now_ms = time.time_ns() // 1_000_000
+        if self._look_back_s is None:
+            # Copies of older records are refused by max_age_ms, however long the guard was away.
+            known = {(each.topic, each.partition): now_ms for each in committed}
+        else:
+            known = {key: min(at_ms, now_ms) for key, at_ms in self._times_before(committed).items()}
+        asked = [TopicPartition(*key, max(0, at_ms - look_back_ms)) for key, at_ms in known.items()]
+        found = consumer.offsets_for_times(asked, timeout=self._timeout_s) if asked else []
         for each in found:
             if each.error is not None:  # without an offset, copies would pass
                 raise KafkaException(each.error)
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+        offsets = {(each.topic, each.partition): 0 for each in committed}
+        offsets |= {(each.topic, each.partition): each.offset for each in found}
+        return {key: offset for key, offset in offsets.items() if offset >= 0}  # else no record is so new
+
+    def _times_before(self, committed: Sequence[TopicPartition]) -> dict[TopicPartitionKey, int]:
+        """Return the timestamps of the records before committed offsets, in milliseconds since the epoch.
+
+        Partitions without such a record are missing: a transaction's marker has no timestamp, and
+        compaction and retention remove records.
+        """
+        wanted = {(each.topic, each.partition): each.offset - 1 for each in committed if each.offset > 0}
+        times: dict[TopicPartitionKey, int] = {}
+        deadline = time.monotonic() + self._timeout_s
+        reader = cimpl.Consumer({**self._consumer_settings(joins=False), "queued.min.messages": 1})
+        try:
+            reader.assign([TopicPartition(*key, offset) for key, offset in wanted.items()])
+            while wanted:
+                message: Any = reader.poll(max(0.0, deadline - time.monotonic()))
+                if message is None:
+                    text = (
+                        f"the records before the committed offsets are not known after {self._timeout_s:g} s"
+                    )
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))  # noqa: SLF001 - a public code
+                error = message.error()
+                if error is None or kind_of(error) is Kind.END_OF_PARTITION:
+                    key = message.topic(), message.partition()
+                    kind, at_ms = message.timestamp()
+                    before = wanted.pop(key, None)
+                    if error is None and message.offset() == before and kind != TIMESTAMP_NOT_AVAILABLE:
+                        times[key] = at_ms
+                    reader.pause([TopicPartition(*key)])
+                elif _is_of_no_use(error) or kind_of(error) is Kind.FORBIDDEN:
+                    raise KafkaException(error)
+        finally:
+            reader.close()
+        return times
 
     # Records
 
@@ -790,6 +858,8 @@ class Guard(FollowsFile):
             self._hw_live.close(self)
         if self._judge is not None:
             self._judge.close()
+        elif self._session is not None:
+            self._session.close()
         self._side_records.close()
 
 
@@ -803,30 +873,34 @@ def _raising(chain: Chain) -> Chain:
     )
 
 
-def _opened(chain: Chain, context: Context) -> Session:
-    """Open the chain that judges; refuse a chain with steps other than slice that keep records back."""
-    session = chain.open(context)
+def _require_only_slice_waits(session: Session) -> None:
+    """Refuse a chain that judges if steps other than slice keep records back."""
     waiting = set(session.names_of_waiting)
     others = [each.name for each in session.steps if each.name in waiting and not each.states("splits")]
     if others:
-        session.close()
+        names = ", ".join(others)
         raise ConfigError(
-            f"{', '.join(others)} of the guard's chain keeps records back, which only slice may do; remove it"
+            f"{names} of the guard's chain keeps records back, which only slice may do; remove: {names}"
         )
-    return session
 
 
-def _opened_second(chain: Chain, context: Context) -> Session:
-    """Open the chain for admitted records; refuse a chain that keeps records back."""
-    session = chain.open(context)
+def _require_none_flushes(session: Session) -> None:
+    """Refuse a second chain that keeps records back."""
     keeping = [each.name for each in session.steps if offered(each.opened, Flushes) is not None]
     if keeping:
-        session.close()
+        names = ", ".join(keeping)
         raise ConfigError(
-            f"{', '.join(keeping)} of the guard's second chain keeps records back, so they would miss their "
-            "transaction; remove it"
+            f"{names} of the guard's second chain keeps records back, so they would miss their transaction; "
+            f"remove: {names}"
         )
-    return session
+
+
+def _observed(
+    observe: WeakMethod[Callable[[CallbackOptions], Iterable[Observation]]], options: CallbackOptions
+) -> Iterable[Observation]:
+    """Return a guard's observations; none once it is gone, because a meter keeps its callbacks for good."""
+    found = observe()
+    return () if found is None else found(options)
 
 
 def _windows(session: Session) -> set[int]:
