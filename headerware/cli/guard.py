@@ -71,7 +71,8 @@ _STALLED_S: Final = 60.0
 @click.option(
     "--look-back",
     type=Duration(above_s=None),
-    help="Read this far back at the start, to recognise copies.  [default: max_age_ms of sign]",
+    help="Read records again from this long before the group's offset, to recognise copies.  "
+    "[default: max_age_ms of sign]",
 )
 @click.option(
     "--max-headers",

@@ -115,7 +115,13 @@ class Chain:
             if _topics(interceptor).matches(topic)
         ]
 
-    def open(self, context: Context | None = None, *, previous: Session | None = None) -> Session:
+    def open(
+        self,
+        context: Context | None = None,
+        *,
+        previous: Session | None = None,
+        check: Callable[[Session], object] | None = None,
+    ) -> Session:
         """Open the chain for one client.
 
         Args:
@@ -125,6 +131,8 @@ class Chain:
                 counters, keys), and the previous session no longer closes it. An interceptor that makes
                 one record of several keeps its state only if everything to its right is the same, too;
                 else parts of one message would pass two chains.
+            check: called with the opened session, before it replaces the previous one. An exception of it
+                is raised here, and the previous session goes on.
 
         Raises:
             HeaderwareError: an interceptor cannot start, for instance because its keyring is missing. The
@@ -147,7 +155,8 @@ class Chain:
             )
             for position, (name, interceptor) in enumerate(zip(self._names, self._interceptors, strict=True))
         ]
-        return Session(steps, Context() if context is None else context, previous, carry=self._carry)
+        context = Context() if context is None else context
+        return Session(steps, context, previous, carry=self._carry, check=check)
 
     def _going_on(self, previous: Session | None) -> dict[str, Step]:
         """Return the previous session's steps that keep their state in this chain, by name."""

@@ -78,6 +78,7 @@ class Session:
         previous: Session | None = None,
         *,
         carry: Carry = (),
+        check: Callable[[Session], object] | None = None,
     ) -> None:
         self.context: Final = context
         self._steps: list[Step] = []
@@ -192,6 +193,12 @@ class Session:
             if any(each is step for each, _ in [*self._reassembling, *self._polling])
         ]
         """The interceptors that keep a record back until others of its partition have come."""
+        if check is not None:
+            try:
+                check(self)
+            except BaseException:
+                self.close()
+                raise
         for step, right in zip(self._steps, self._rights, strict=True):
             step.overhead.rights = (*step.overhead.rights, right)
         self._counters.add(

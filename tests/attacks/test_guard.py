@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.clients.partition_picker import partition_of_key
@@ -16,17 +18,20 @@ from headerware.kafka.messages import UnreadHeaders
 from headerware.keyring import read_keyring
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.guard import Guard, Routes
+from headerware.testing import EmbeddedCluster
 from tests.ingress import (
     INGRESS,
     LETTERS,
     MAX_AGE_MS,
     PARTITIONS,
     POLICY,
+    ROUTES,
     Gate,
     Ingress,
     values,
     verdicts,
 )
+from tests.waiting import DEADLINE_S
 
 SIGN = "refused sign: SignatureError"
 ADMISSION = "refused admission: AdmissionError"
@@ -214,6 +219,30 @@ class TestReplayed:
         gate.begin((INGRESS, 1), 0)
         assert values(gate.take(came, at=0)) == [b"2"]
         assert verdicts(gate.take([came[0]], partition=1)) == [SIGN]
+
+    def test_if_the_time_before_the_outage_is_not_known(self, ingress: Ingress) -> None:
+        """A transaction's marker is before the commit; so the partition is read again from its beginning."""
+        (came,) = ingress.sent(b"v")
+        headers = list(came.headers)
+        with EmbeddedCluster(topics={INGRESS: 1, "orders": 1, LETTERS: 1}) as embedded:
+            conf = {"bootstrap.servers": embedded.bootstrap_servers}
+            with Producer({**conf, "transactional.id": "t"}) as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                down_since_ms = ingress.now_ms - 700_000
+                producer.produce(INGRESS, came.value, came.key, 0, timestamp=down_since_ms, headers=headers)
+                producer.commit_transaction()
+            with Consumer({**conf, "group.id": "headerware-guard"}) as consumer:
+                consumer.commit(offsets=[TopicPartition(INGRESS, 0, 2)], asynchronous=False)
+            with Producer(conf) as producer:
+                producer.produce(INGRESS, came.value, came.key, 0, headers=headers)
+            guard = Guard(conf, ROUTES, chain=ingress.guard_chain(), look_back_s=600)
+            stopping = threading.Timer(DEADLINE_S, guard.stop)
+            stopping.start()
+            guard.run(lambda status: guard.stop() if status.admitted or status.refused else None)
+            stopping.cancel()
+        assert guard.status().admitted == {}
+        assert guard.status().refused == {INGRESS: {"sign: SignatureError": 1}}
 
     def test_a_window_that_no_restart_can_rebuild_is_refused(self, ingress: Ingress) -> None:
         chain = ingress.guard_chain(max_age_ms=None)

@@ -65,11 +65,19 @@ class Topics:
         self._wire = cluster.plain_producer(linger_ms=5, message_max_bytes=2_000_000)
         self._asks = cluster.plain_consumer()
 
-    def put(self, records: Iterable[Record], partition: int = 0) -> None:
+    def put(self, records: Iterable[Record], partition: int = 0, *, timestamp_ms: int = 0) -> None:
+        """Write records; without a timestamp, with the time of now."""
         for each in records:
             while True:
                 try:
-                    self._wire.produce(self.name, each.value, each.key, partition, headers=list(each.headers))
+                    self._wire.produce(
+                        self.name,
+                        each.value,
+                        each.key,
+                        partition,
+                        timestamp=timestamp_ms,
+                        headers=list(each.headers),
+                    )
                     break
                 except BufferError:
                     self._wire.poll(0.1)
@@ -278,8 +286,8 @@ class TestAGuard:
     def test_shows_how_far_behind_it_is_while_a_partition_is_held(
         self, topics: Topics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headerware.ops.guard.worker._ASK_FOR_ENDS_S", 0.2)
-        monkeypatch.setattr("headerware.ops.guard.worker._TELL_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._ENDS_INTERVAL_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._STATUS_INTERVAL_S", 0.2)
         topics.routes = {topics.name: f"{topics.egress}-later"}
         came = topics.sent(b"1", b"2", b"3")
         topics.put(came[:1])
@@ -310,6 +318,23 @@ class TestAGuard:
             until(lambda: done(second.status()) == 100)
         assert len(topics.out()) == 2_000
         assert len(topics.refused()) == 100
+
+    def test_refuses_copies_after_an_outage_that_is_longer_than_look_back_s(self, topics: Topics) -> None:
+        """It counts from the last record before the outage, and records before that time are not read."""
+        now_ms = time.time_ns() // 1_000_000
+        old, last = topics.sent(b"old", b"last")
+        topics.put([old], timestamp_ms=now_ms - 2_000_000)
+        topics.put([last], timestamp_ms=now_ms - 700_000)
+        topics.flush()
+        first, second = (topics.guard(instance="a", look_back_s=600) for _ in range(2))
+        with topics.running(first):
+            until(lambda: done(first.status()) == 2)
+        topics.put([last, old])
+        topics.flush()
+        with topics.running(second):
+            until(lambda: done(second.status()) == 2)
+        assert [each.value() for each in topics.out()] == [b"old", b"last", b"old"]
+        assert [each.value() for each in topics.refused()] == [b"last"]
 
     def test_passes_over_nothing_when_its_topic_is_made_again(self, topics: Topics) -> None:
         topics.put(topics.sent(*(b"%d" % number for number in range(20))))

@@ -174,6 +174,26 @@ class TestTheEnd:
         first.close()
         assert kept.closed == 1
 
+    def test_a_session_that_fails_its_check_leaves_the_earlier_session_as_it_was(self) -> None:
+        first = Chain([Counter(name="a")]).open(Context())
+        overhead = opened(first, "a").context.overhead_bytes
+        refused: list[Session] = []
+
+        def check(session: Session) -> None:
+            refused.append(session)
+            raise ConfigError("refused")
+
+        with pytest.raises(ConfigError, match="refused"):
+            Chain([Counter(name="a"), Counter(name="b", letter="bbb")]).open(
+                first.context, previous=first, check=check
+            )
+        assert [opened(refused[0], name).closed for name in "ab"] == [0, 1]
+        assert overhead(RECORD) == 0
+        first.send([RECORD])
+        assert first.stats()["a"]["sent"] == 1
+        first.close()
+        assert opened(first, "a").closed == 1
+
     def test_a_closed_session_acknowledges_nothing(self) -> None:
         told: list[Record] = []
 

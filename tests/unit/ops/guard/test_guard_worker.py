@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition, cimpl
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from headerware import Chain, ConfigError, Context, HeaderwareError, Interceptor, Record
 from headerware.ops.guard import Guard
 from headerware.testing import EmbeddedCluster
+from headerware.workers.transactions import TransactionalSender
 from tests.ingress import INGRESS, LETTERS, ROUTES, Ingress
 from tests.waiting import DEADLINE_S, until
 
@@ -23,7 +28,78 @@ def ingress(tmp_path: Path) -> Ingress:
 
 
 def guard_of(ingress: Ingress, servers: str = "nowhere:1", **options: Any) -> Guard:
-    return Guard({"bootstrap.servers": servers}, ROUTES, chain=ingress.guard_chain(), **options)
+    options = {"chain": ingress.guard_chain(), **options}
+    return Guard({"bootstrap.servers": servers}, ROUTES, **options)
+
+
+class TestOptions:
+    def test_look_back_s_replaces_a_missing_max_age_ms(self, ingress: Ingress) -> None:
+        chain = ingress.guard_chain(max_age_ms=None)
+        guard_of(ingress, chain=chain, look_back_s=60)
+        with pytest.raises(ConfigError, match="set max_age_ms or look_back_s"):
+            guard_of(ingress, chain=chain)
+
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [("look_back_s", -60), ("look_back_s", float("inf")), ("timeout_s", 0), ("timeout_s", float("nan"))],
+    )
+    def test_that_are_no_duration_are_refused(self, ingress: Ingress, option: str, value: float) -> None:
+        with pytest.raises(ConfigError, match=f"{option}: expected .* seconds, found {value}"):
+            guard_of(ingress, **{option: value})  # type: ignore[arg-type]  # the name is not known here
+
+
+class TestAGuard:
+    def test_runs_once(self, ingress: Ingress) -> None:
+        """A second run would use closed chains, and after a dry run a judge that does not wait."""
+        guard = guard_of(ingress)
+        guard.stop()
+        guard.run()
+        with pytest.raises(HeaderwareError, match="make a new Guard"):
+            guard.run()
+
+    def test_does_not_run_after_its_dry_run(self, ingress: Ingress) -> None:
+        with EmbeddedCluster(topics={INGRESS: 1}) as embedded:
+            guard = guard_of(ingress, embedded.bootstrap_servers)
+            guard.dry_run()
+            with pytest.raises(HeaderwareError, match="make a new Guard"):
+                guard.run()
+            with pytest.raises(HeaderwareError, match="make a new Guard"):
+                guard.dry_run()
+
+    def test_does_not_live_as_long_as_its_meter(
+        self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = InMemoryMetricReader()
+        meters = MeterProvider([reader])
+        monkeypatch.setattr("headerware.ops.guard.worker.get_meter", meters.get_meter)
+        guard = weakref.ref(guard_of(ingress))
+        gc.collect()
+        assert guard() is None
+        assert reader.get_metrics_data() is None
+        meters.shutdown()
+
+    def test_leaves_its_group_also_if_its_producer_cannot_be_closed(
+        self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[object] = []
+
+        class Consumer(cimpl.Consumer):
+            def close(self) -> None:
+                super().close()
+                closed.append(self)
+
+        def fail(sender: TransactionalSender) -> None:
+            close(sender)
+            raise HeaderwareError("the producer cannot be closed")
+
+        close = TransactionalSender.close
+        monkeypatch.setattr("headerware.ops.guard.worker.cimpl", SimpleNamespace(Consumer=Consumer))
+        monkeypatch.setattr(TransactionalSender, "close", fail)
+        with EmbeddedCluster(topics={INGRESS: 1}) as embedded:
+            guard = guard_of(ingress, embedded.bootstrap_servers)
+            with pytest.raises(HeaderwareError, match="the producer cannot be closed"):
+                guard.run(lambda _: guard.stop())
+        assert len(closed) == 1
 
 
 class TestTopics:
@@ -76,6 +152,48 @@ class TestAChain:
             with pytest.raises(ConfigError, match="keeps-back of the guard's chain keeps records back"):
                 guard.run()
 
+    def test_that_keeps_records_back_does_not_replace_another(self, ingress: Ingress) -> None:
+        """The chain in force goes on, with its windows."""
+        guard, answers = guard_of(ingress), Answers()
+        judge = guard._open_judge(answers, dry_run=False)
+        judge.begin((INGRESS, 0))
+        (record,) = ingress.sent(b"v")
+        guard._topics = dict.fromkeys((INGRESS, "orders", LETTERS), 1)
+        copies = [record.replace(topic=INGRESS, partition=0, offset=offset) for offset in range(2)]
+        judge.add(copies[0])
+        assert [each.disposition for each in judge.decide()] == ["sent"]
+        in_force = guard.chain
+        with pytest.raises(ConfigError, match="keeps-back of the guard's chain keeps records back"):
+            guard._hw_use_chain(Chain([KeepsBack(), *ingress.guard_chain()]))
+        assert guard.chain is in_force
+        judge.add(copies[1])
+        assert [each.why for each in judge.decide()] == ["sign: SignatureError"]
+        guard._close()
+
+    def test_that_is_refused_as_the_second_leaves_the_first_closed(self, ingress: Ingress) -> None:
+        closed: list[Any] = []
+
+        class Closes(Interceptor, frozen=True, kw_only=True):
+            type: ClassVar[str] = "closes"
+
+            def open(self, context: Context) -> Any:
+                return SimpleNamespace(
+                    on_consume=lambda record: record, close=lambda: closed.append(context.side)
+                )
+
+        class Flushes(Interceptor, frozen=True, kw_only=True):
+            type: ClassVar[str] = "flushes"
+
+            def open(self, _: Context) -> Any:
+                return SimpleNamespace(on_send=lambda _: [], flush=list)
+
+        chain = Chain([Closes(), *ingress.guard_chain()])
+        with EmbeddedCluster() as embedded:
+            guard = guard_of(ingress, embedded.bootstrap_servers, chain=chain, second=Chain([Flushes()]))
+            with pytest.raises(ConfigError, match="flushes of the guard's second chain keeps records back"):
+                guard.run()
+        assert closed == ["consumer"]
+
 
 class Answers:
     """What a cluster of which one broker is away answers: the second partition has no leader."""
@@ -114,19 +232,19 @@ class Answers:
 
 
 class TestAPartitionWithoutALeader:
-    @pytest.mark.parametrize("look_back_s", [0, 1])
-    def test_leaves_the_others_alone(self, ingress: Ingress, look_back_s: int) -> None:
+    @pytest.mark.parametrize("look_back_s", [0, None])
+    def test_leaves_the_others_alone(self, ingress: Ingress, look_back_s: int | None) -> None:
         """Unless they may have copies of its records, which only reading it again would tell."""
         guard, answers = guard_of(ingress, look_back_s=look_back_s), Answers()
-        judge = guard._begin(answers, dry_run=False)
+        judge = guard._open_judge(answers, dry_run=False)
         guard._on_assign(answers, [TopicPartition(INGRESS, number) for number in range(2)])
         assert answers.assigned == [(0, 5), (1, OFFSET_BEGINNING)]
         assert (answers.paused, judge.assigned) == ([1], [(INGRESS, 0)])
         assert guard.status().held == {f"{INGRESS}[1]": "the partition has no leader"}
-        assert judge.is_blind == bool(look_back_s)
+        assert judge.is_blind == (look_back_s is None)
         answers.leaders[1] = 2
-        guard._look(answers)
-        assert guard._left_alone - guard._leaderless == {(INGRESS, 1)}
+        guard._refresh_topics(answers)
+        assert guard._assignment.unreadable - guard._leaderless == {(INGRESS, 1)}
         guard._on_revoke(answers, [TopicPartition(INGRESS, number) for number in range(2)])
         assert guard.status().held == {}
         assert not judge.is_blind
@@ -141,14 +259,14 @@ class TestTimeLookUps:
         )
         answers = SimpleNamespace(offsets_for_times=lambda _asked, timeout: [failed])
         with pytest.raises(KafkaException, match="LEADER_NOT_AVAILABLE"):
-            guard_of(ingress)._seconds_before(answers, [TopicPartition(INGRESS, 0)])
+            guard_of(ingress)._look_back_offsets(answers, [TopicPartition(INGRESS, 0, 5)])
 
 
 class TestACluster:
     def test_that_goes_is_waited_for_also_if_nothing_has_come_yet(
         self, ingress: Ingress, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headerware.ops.guard.worker._LOOK_FOR_TOPICS_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._TOPICS_INTERVAL_S", 0.2)
         told: list[Any] = []
         with EmbeddedCluster(topics={INGRESS: 1, "orders": 1, LETTERS: 1}) as embedded:
             guard = guard_of(ingress, embedded.bootstrap_servers, timeout_s=4.0, look_back_s=0)
@@ -181,7 +299,7 @@ class TestAnAuditTopic:
         guard = guard_of(ingress, second=Chain([Hears()]), audit_topic="accounts")
         topics = (INGRESS, "orders", LETTERS, "accounts")
         answers = Answers()
-        judge = guard._begin(answers, dry_run=False)
+        judge = guard._open_judge(answers, dry_run=False)
         guard._topics = dict.fromkeys(topics, 1)
         judge.begin((INGRESS, 0))
         (record,) = ingress.sent(b"v")
