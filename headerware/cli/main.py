@@ -28,6 +28,7 @@ from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
 from headerware.cli.retain import retain
 from headerware.cli.run import run
+from headerware.cli.schema import schema
 from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
@@ -137,7 +138,7 @@ def main() -> None:
     """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-main.add_section("Develop", run, check, explain, doctor, dictionaries, header_ids)
+main.add_section("Develop", run, check, explain, doctor, schema, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)

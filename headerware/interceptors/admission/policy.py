@@ -132,7 +132,18 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(str(error)) from None
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PolicyTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy: whose certificates are accepted, and which records their holders may write.
+
+    Args:
+        version: the version of the layout of this file.
+        audience: the name, or names, by which certificates may name this reader.
+        issuers: the issuers whose certificates are accepted.
+        rules: the rules that allow and deny; their order does not matter.
+        quotas: how much may be written.
+        last_line: the last line of this file, without which it is refused as cut off.
+    """
+
     version: Literal[1]
     audience: _Text | _Texts
     issuers: Annotated[tuple[Issuer, ...], msgspec.Meta(min_length=1)]
@@ -421,7 +432,7 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
         text = _content(path).decode()
         table = tomllib.loads(text)
         require_whole(table, text, str(path))
-        policy = table_from(table, _File, source=str(path))
+        policy = table_from(table, PolicyTable, source=str(path))
     except (ValueError, RecursionError) as error:  # including numbers and nesting beyond Python's limits
         raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
     names = [issuer.issuer for issuer in policy.issuers]
