@@ -297,10 +297,12 @@ def _structs_in(hint: Any) -> list[type[msgspec.Struct]]:
 
 
 def _in_a_file(schema: Schema) -> Schema:
-    """Return a schema of msgspec without null, which TOML does not have, and with numbers for Decimal."""
+    """Return a schema of msgspec as files need it: TOML has no null, and Decimal is a number."""
     if schema.get("format") == "decimal":
         return {"type": ["number", "string"]}
     found = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    if "pattern" in found:
+        found["pattern"] = found["pattern"].replace(r"\Z", "$")  # only Python has \Z
     for key in ("items", "additionalProperties"):
         if isinstance(found.get(key), dict):
             found[key] = _in_a_file(found[key])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ class TestSchema:
             and not (option == "type" and name.startswith(("table_", "interceptor_")))
         ]
         assert missing == []
+
+    @pytest.mark.parametrize("kind", SCHEMAS)
+    def test_has_patterns_that_all_validators_know(self, kind: str) -> None:
+        patterns = set(re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', run(kind).stdout))
+        assert not [each for each in patterns if re.search(r"\\[AZbz]|\(\?[^:]", each)]
 
     def test_writes_a_file(self, tmp_path: Path) -> None:
         file = tmp_path / "chain.json"
