@@ -22,13 +22,14 @@ from headerware.cli.kafka import Cluster, cluster_options
 from headerware.cli.options import json_option
 from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
-from headerware.core.chain import Chain, naming_chain_file
+from headerware.core.chain import Chain
 from headerware.core.config import configured
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.files import read_sources
 from headerware.core.plain_files import read_plain
 from headerware.core.printable import counted
+from headerware.core.toml import within_file
 from headerware.keyring import (
     Algorithm,
     Key,
@@ -500,7 +501,7 @@ def _chain_with_plain_keys(config: str) -> Chain:
         for each in source.declared:
             if each.type == "encrypt" and each.name not in complete:
                 each.settings.pop("key", None)
-    with naming_chain_file(config):
+    with within_file(config):
         return Chain.configured(configured(sources))
 
 

@@ -1,6 +1,7 @@
 """The root command: it shows every error of ours as one line, and sets the exit code.
 
-The line goes to standard error; with ``--json`` it is an object on standard output, as all answers are.
+The line goes to standard error, and begins with the file, line and column of an error in a file. With
+``--json``, it is an object on standard output, as all answers are.
 Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the command was used wrongly;
 3 nothing failed, but another process is at work on the topic, or some records were not handled.
 """
@@ -8,7 +9,7 @@ Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the comm
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -28,11 +29,12 @@ from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
 from headerware.cli.retain import retain
 from headerware.cli.run import run
+from headerware.cli.schema import schema
 from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
-from headerware.core.errors import HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.options import from_home
 
 if TYPE_CHECKING:
@@ -68,6 +70,17 @@ def _expand_homes(command: click.Command) -> None:
 
 _RENAMED: Final = {"registry": "header-ids"}
 """Former names of commands, and their names now."""
+
+
+class _LocatedError(click.ClickException):
+    """An error in a file, shown as compilers show errors, so that editors find its line."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error on standard error."""
+        error = self.__cause__
+        if isinstance(error, ConfigError):
+            where = f"{error.file}:{error.line}:{error.column}"
+            click.echo(f"{where}: error: {error.problem}", file=file, err=True)
 
 
 class _Root(click.Group):
@@ -127,6 +140,9 @@ class _Root(click.Group):
         """Run a command; a HeaderwareError becomes click's kind of error."""
         try:
             return super().invoke(ctx)
+        except ConfigError as error:
+            shown = click.ClickException if error.file is None else _LocatedError
+            raise shown(str(error)) from error
         except HeaderwareError as error:
             raise click.ClickException(str(error)) from error
 
@@ -137,7 +153,7 @@ def main() -> None:
     """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-main.add_section("Develop", run, check, explain, doctor, dictionaries, header_ids)
+main.add_section("Develop", run, check, explain, doctor, schema, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)

@@ -6,7 +6,6 @@ rule.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +27,7 @@ from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.options import table_from
 from headerware.core.printable import counted, printable
+from headerware.core.toml import naming_lines, parse_toml
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.trail_timeline import time_text
 
@@ -210,9 +210,10 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
     from headerware.ops.retention.rules import RetentionRule  # noqa: PLC0415 - it takes a client
 
     try:
-        found = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        rule = RetentionRule() if path is None else table_from(found, RetentionRule, source=path)
-    except (tomllib.TOMLDecodeError, UnicodeError) as error:
+        text = "" if path is None else Path(path).read_text(encoding="utf-8")
+        with naming_lines({str(path): text}):
+            rule = table_from(parse_toml(text, str(path)), RetentionRule, source=str(path))
+    except UnicodeError as error:
         raise click.BadParameter(f"{path} is not valid TOML: {error}", param_hint="--rules") from error
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="--rules") from error

@@ -82,6 +82,8 @@ def _checked(file: str, *, opens: bool) -> _Checked:
             _open(loaded, chain)
             require_local_parts(file, chain, "producer")
     except HeaderwareError as error:
+        if isinstance(error, ConfigError) and error.file is not None:
+            raise
         text = str(error)
         raise ConfigError(text if text.startswith(file) else f"{file}: {text}") from error
     warnings = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), _topics(loaded))]

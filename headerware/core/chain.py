@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -28,6 +27,7 @@ from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.services import Reassembles, offered
 from headerware.core.session import Session
 from headerware.core.step import Step
+from headerware.core.toml import within_file
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
@@ -217,22 +217,12 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
         ConfigError: what is wrong, in which file and where.
     """
     found = from_file(path)
-    with naming_chain_file(path):
+    with within_file(path):
         return Chain.configured(found)
 
 
 def _unpickled(interceptors: tuple[object, ...], carry: Carry) -> Chain:
     return Chain(interceptors, carry=carry)
-
-
-@contextmanager
-def naming_chain_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the declaring file in an error about the complete chain, such as about its order."""
-    try:
-        yield
-    except ConfigError as error:
-        file = os.fspath(path)
-        raise error.with_path(f"{file}: {error.path}" if error.path else file) from error
 
 
 def resolved_on_error(interceptor: object) -> OnError:

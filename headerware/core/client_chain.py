@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast, get_args
 
-from headerware.core.chain import Chain, naming_chain_file
+from headerware.core.chain import Chain
 from headerware.core.config import CARRY, FILE, RELOAD, from_flat, is_ours
 from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_text
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.core.toml import within_file
 
 DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
@@ -179,13 +180,13 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
         found = from_flat(ours, read)
         if FILE not in ours:
             return Chain.configured(found)
-        with naming_chain_file(ours[FILE]):
+        with within_file(ours[FILE]):
             return Chain.configured(found)
     if not path:
         return Chain()
     try:
         found = from_flat({**ours, FILE: path}, read)
-        with naming_chain_file(path):
+        with within_file(path):
             return Chain.configured(found)
     except ConfigError as error:
         error.add_note(f"{CONFIG_VARIABLE} names {path}")

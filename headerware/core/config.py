@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.carry import Carry, carry_option
 from headerware.core.errors import ConfigError
-from headerware.core.files import Read, Source, read_sources, read_text
+from headerware.core.files import Read, Source, read_sources, read_text, texts_of
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
 from headerware.core.suggestions import closest
+from headerware.core.toml import naming_lines
 
 if TYPE_CHECKING:
     import os
@@ -83,7 +84,8 @@ def configured(sources: list[Source]) -> Configured:
 def carried(sources: list[Source]) -> Carry:
     """Return the option ``carry`` of the last source that has it."""
     source = carry_source(sources)
-    return () if source.carry is None else carry_option(source.carry.value, path=source.carry_path)
+    with naming_lines(texts_of(sources)):
+        return () if source.carry is None else carry_option(source.carry.value, path=source.carry_path)
 
 
 def carry_source(sources: list[Source]) -> Source:
@@ -168,7 +170,8 @@ def _merged(sources: list[Source]) -> list[list[Declared]]:
 
 def built(sources: list[Source]) -> list[tuple[Declared, Interceptor]]:
     """Build all interceptors; return each with its declaration, in the order of the chain."""
-    groups = [[(declared, build(declared)) for declared in source] for source in _merged(sources)]
+    with naming_lines(texts_of(sources)):
+        groups = [[(declared, build(declared)) for declared in source] for source in _merged(sources)]
     groups = [group for group in groups if group]
     if len(groups) <= 1:
         return groups[0] if groups else []

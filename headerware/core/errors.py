@@ -72,15 +72,44 @@ class ConfigError(HeaderwareError):
     Args:
         message: what was expected and what was found.
         path: the option's full path, such as ``interceptors.sign.key_id``; it opens the message.
+
+    ``file``, ``line`` and ``column`` say where the option is, if it is in a file and this is known.
     """
+
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(f"{path}: {message}" if path else message)
+        self.message = message
         self.path = path
 
     def with_path(self, path: str) -> Self:
         """Return the same error with another path, such as one that also names the file."""
-        return type(self)(str(self).removeprefix(f"{self.path}: "), path=path)
+        return type(self)(self.message, path=path)
+
+    def located(self, file: str, line: int, column: int) -> Self:
+        """Add where the option is, as editors read it, and return the error itself.
+
+        Args:
+            file: the file, with which the path begins.
+            line: the line, from 1.
+            column: the column, from 1.
+        """
+        self.file, self.line, self.column = file, line, column
+        return self
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return super().__str__()
+        return f"{self.file}:{self.line}:{self.column}: {self.problem}"
+
+    @property
+    def problem(self) -> str:
+        """The message with the path inside the file."""
+        place = self.path.removeprefix(self.file or "").removeprefix(": ")
+        return f"{place}: {self.message}" if place else self.message
 
 
 class PluginError(ConfigError):

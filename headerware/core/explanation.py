@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from headerware.core.batch import Batch
-from headerware.core.chain import Chain, naming_chain_file, resolved_on_error
+from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.config import built, carried, carry_source
 from headerware.core.context import Context
 from headerware.core.files import read_sources
@@ -16,6 +16,7 @@ from headerware.core.hooks import Interceptor, Role
 from headerware.core.options import Declared
 from headerware.core.order import precedes_bytes, role_of, stage_of
 from headerware.core.record import Record
+from headerware.core.toml import within_file
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[Exp
     """Return the chain of a TOML file in the order of sending, or only its interceptors for ``topic``."""
     sources = read_sources(path)
     pairs = built(sources)
-    with naming_chain_file(path):
+    with within_file(path):
         chain = Chain([interceptor for _, interceptor in pairs], carry=carried(sources))
     return tuple(
         ExplainedInterceptor(

@@ -28,8 +28,7 @@ those of its stacks included.
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +38,7 @@ from headerware.core.file_versions import LAST_LINE, require_whole
 from headerware.core.options import Declared, Setting, from_home, setting
 from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
+from headerware.core.toml import naming_lines, read_toml
 
 _TOP: Final = ("include", "carry", "interceptors", "stacks", LAST_LINE)
 
@@ -58,6 +58,14 @@ class Source(NamedTuple):
     carry: Setting | None = None
     """The headers that are carried on; None if the source has no such option."""
     carry_path: str = ""
+    file: str | None = None
+    text: str = ""
+    """The text of the file, for the lines of errors."""
+
+
+def texts_of(sources: Iterable[Source]) -> dict[str, str]:
+    """Return the texts of files by their names."""
+    return {source.file: source.text for source in sources if source.file is not None}
 
 
 def read_text(path: Path) -> str:
@@ -67,7 +75,9 @@ def read_text(path: Path) -> str:
 
 def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[Source]:
     """Read a TOML file and its includes, each as a source of its own."""
-    return _Reader(read).sources(Path(from_home(os.fspath(path))))
+    reader = _Reader(read)
+    with naming_lines(reader.texts):
+        return reader.sources(Path(from_home(os.fspath(path))))
 
 
 class _Reader:
@@ -75,6 +85,7 @@ class _Reader:
 
     def __init__(self, read: Read) -> None:
         self._read = read
+        self.texts: Final[dict[str, str]] = {}
         self._stacks: dict[str, tuple[list[Any], Path]] = {}
         self._open: list[Path] = []
         self._known: set[Path] = set()
@@ -100,16 +111,26 @@ class _Reader:
             return []
         self._known.add(resolved)
         self._open.append(resolved)
-        table = _parsed(path, self._read)
+        table = self._parsed(path)
         sources: list[Source] = []
         for name in _texts(table.get("include", []), f"{path}: include"):
             sources.extend(self.sources(path.parent / from_home(name)))
         for name, stack in _table(table.get("stacks", {}), f"{path}: stacks").items():
             self._define(name, stack, path)
         declared = self._declared(table.get("interceptors", []), path, str(path))
-        sources.append(Source(declared, *_carried(table, path)))
+        sources.append(Source(declared, *_carried(table, path), file=str(path), text=self.texts[str(path)]))
         self._open.pop()
         return sources
+
+    def _parsed(self, path: Path) -> dict[str, Any]:
+        table = read_toml(path, self._read, self.texts)
+        if "source" in table:
+            raise ConfigError(
+                "it configures a source, not a chain; `headerware source plan` explains it", path=str(path)
+            )
+        _require_known(table, _TOP, str(path))
+        require_whole(table, self.texts[str(path)], str(path))
+        return table
 
     def _define(self, name: str, stack: Any, path: Path) -> None:
         if name in self._stacks:
@@ -179,25 +200,6 @@ def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:
         if option not in ("type", "name")
     }
     return Declared(name, kind, where, settings)
-
-
-def _parsed(path: Path, read: Read) -> dict[str, Any]:
-    try:
-        text = read(path)
-        table = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except ValueError as error:  # also TOMLDecodeError, UnicodeDecodeError, and a number with too many digits
-        raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
-    except RecursionError:
-        raise ConfigError("is not TOML: it is nested too deeply", path=str(path)) from None
-    if "source" in table:
-        raise ConfigError(
-            "it configures a source, not a chain; `headerware source plan` explains it", path=str(path)
-        )
-    _require_known(table, _TOP, str(path))
-    require_whole(table, text, str(path))
-    return table
 
 
 def _require_known(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:

@@ -222,9 +222,9 @@ def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
 def _with_files(value: Any, hint: Any, found: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return found(value) if _names_a_file(hint, value) else value
-    if _lookup(hint) is not None and isinstance(value, msgspec.Struct):
+    if lookup_of(hint) is not None and isinstance(value, msgspec.Struct):
         return with_files(value, found)
-    if isinstance(value, Mapping) and _lookup(inner := _values_of(hint)) is not None:
+    if isinstance(value, Mapping) and lookup_of(inner := values_of(hint)) is not None:
         return {name: _with_files(own, inner, found) for name, own in value.items()}
     return value
 
@@ -265,7 +265,7 @@ def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struc
 
 def _converted(given: Setting, hint: Any, path: str) -> Any:
     value = given.value
-    lookup = _lookup(hint)
+    lookup = lookup_of(hint)
     if lookup is not None:
         return _nested(value, given, lookup, path)
     read = _extras(hint).get("lines")
@@ -276,10 +276,10 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
             above = path.rpartition(".")[0] if error.path else path
             place = _below(above, error.path) if above else error.path
             raise error.with_path(place) from error
-    inner = _values_of(hint)
-    if isinstance(value, Mapping) and (lookup := _lookup(inner)) is not None:
+    inner = values_of(hint)
+    if isinstance(value, Mapping) and (lookup := lookup_of(inner)) is not None:
         return {name: _nested(own, given, lookup, f"{path}.{name}") for name, own in value.items()}
-    if isinstance(value, str) and _is_a_list(hint):
+    if isinstance(value, str) and is_a_list(hint):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         converted = msgspec.convert(value, hint, strict=not given.loose)
@@ -367,7 +367,8 @@ def _choices(hint: Any) -> str:
     return f"one of {', '.join(values)}" if values else "another value"
 
 
-def _is_a_list(hint: Any) -> bool:
+def is_a_list(hint: Any) -> bool:
+    """Return whether an option is a list, which text may stand for."""
     plain = _bare(hint)
     return any(get_origin(_bare(part)) in (tuple, list) for part in (plain, *get_args(plain)))
 
@@ -384,12 +385,13 @@ def _names_a_file(hint: Any, text: str) -> bool:
     return False
 
 
-def _lookup(hint: Any) -> Callable[..., type[msgspec.Struct]] | None:
+def lookup_of(hint: Any) -> Callable[..., type[msgspec.Struct]] | None:
+    """Return the look-up of an option that has options of its own (:func:`kinds`), or None."""
     found: Callable[..., type[msgspec.Struct]] | None = _extras(hint).get("kinds")
     return found
 
 
-def _values_of(hint: Any) -> Any:
+def values_of(hint: Any) -> Any:
     """Return the type of a mapping's values, or None if it is not a mapping."""
     plain = _bare(hint)
     return get_args(plain)[1] if get_origin(plain) in (dict, Mapping) else None

@@ -38,6 +38,8 @@ class Catalogue(Generic[Kind]):
 
     error: ClassVar[type[PluginError]] = PluginError
     """The class of the errors."""
+    any_case: ClassVar[bool] = False
+    """Whether words are found in upper and lower case."""
 
     def __init__(
         self, what: str, base: type[Any], built_in: Mapping[str, str], group: str | None = None

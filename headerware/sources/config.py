@@ -14,7 +14,7 @@ from headerware.core.errors import ConfigError, SourceError
 from headerware.core.options import kinds, options_from
 from headerware.sources.extractor import extractor_from, extractor_type
 from headerware.sources.source import Source, source_type
-from headerware.sources.transformers import Transformers
+from headerware.sources.transformers import Transformers, transformer_type
 
 if TYPE_CHECKING:
     from headerware.sources.source import ItemContext
@@ -81,7 +81,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     topic: str = "{topic}"
     partition: str | int | None = None
     key_pattern: str | None = None
-    transformers: list[Any] = []
+    transformers: list[Annotated[Any, kinds(transformer_type)]] = []
     headers: bool = True
     start_key: str | None = None
     ring_buffer: int = 1_000

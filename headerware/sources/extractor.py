@@ -224,6 +224,8 @@ class Extractor(TypedOptions, frozen=True, kw_only=True):
 class _ExtractorCatalogue(Catalogue[Extractor]):
     """Find extractors without regard to the case of the word."""
 
+    any_case = True
+
     def find(self, word: str, *, path: str = "") -> Any:
         found = super().find(word, path=path)
         if found is not None:

@@ -8,13 +8,13 @@ sources/clicks.toml     another source
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
+from headerware.core.toml import read_toml
 from headerware.kafka.settings import dotted
 
 SHARED: Final = "kafka.toml"
@@ -39,28 +39,32 @@ def source_files(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def read_source_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_source_file(path: str | os.PathLike[str], texts: dict[str, str]) -> dict[str, Any]:
     """Return the table of a source's file, with the settings of ``[kafka]`` under their dotted names.
+
+    Args:
+        path: the file.
+        texts: gets the texts of the files, for the lines of errors.
 
     Raises:
         ConfigError: the file or ``kafka.toml`` cannot be read.
     """
     file = Path(path)
-    table = _read(file)
-    shared = _shared(file.with_name(SHARED))
+    table = read_toml(file, read_text, texts)
+    shared = _shared(file.with_name(SHARED), texts)
     own = table.get("kafka", {})
     if not isinstance(own, dict):
-        raise ConfigError(f"expected a table, found {type(own).__name__}", path="kafka")
+        raise ConfigError(f"expected a table, found {type(own).__name__}", path=f"{file}: kafka")
     kafka = {**shared, **dotted(own)}
     if isinstance(kafka.get(FILE), str):
         kafka[FILE] = str(file.parent / kafka[FILE])
     return {**table, "kafka": kafka}
 
 
-def _shared(file: Path) -> dict[str, Any]:
+def _shared(file: Path, texts: dict[str, str]) -> dict[str, Any]:
     if not file.exists():
         return {}
-    table = _read(file)
+    table = read_toml(file, read_text, texts)
     kafka = table.pop("kafka", None)
     if table or not isinstance(kafka, dict):
         found = ", ".join(sorted(table)) or "none"
@@ -69,12 +73,3 @@ def _shared(file: Path) -> dict[str, Any]:
             path=str(file),
         )
     return dotted(kafka)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_text(file))
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(file)) from error
-    except ValueError as error:
-        raise ConfigError(f"is not TOML: {error}", path=str(file)) from error

@@ -16,16 +16,18 @@ import tomllib
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 import msgspec
 import pytest
 from click.testing import CliRunner
+from jsonschema import Draft202012Validator
 
 from headerware import Context, Interceptor, Record, load_chain
 from headerware.cli import main
 from headerware.cli.main import REMOVED
+from headerware.cli.schema import SCHEMAS
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
 from headerware.core.services import SERVICE_ARGUMENTS
@@ -530,6 +532,55 @@ class TestOptions:
         if isinstance(field.default, str):
             return field.default or '""'
         return "a list" if field.default and isinstance(field.default, tuple) else json.dumps(field.default)
+
+
+@cache
+def schema_of(kind: str) -> dict[str, Any]:
+    return SCHEMAS[kind]()
+
+
+class TestSchemas:
+    """What ``headerware schema`` prints, against all files in the documents and examples."""
+
+    OPTIONS: ClassVar[dict[str, str]] = {
+        "interceptors": "chain",
+        "stacks": "chain",
+        "carry": "chain",
+        "source": "source",
+        "issuers": "policy",
+        "incoming": "prices",
+        "lifetimes": "rules",
+    }
+    """The kind of a file by an option that only this kind has."""
+
+    @pytest.mark.parametrize(("document", "block"), [*blocks("toml"), *blocks("")])
+    def test_accept_the_files_in_documents(self, document: str, block: str) -> None:
+        if not document.startswith("examples/plugin_template"):  # it is not installed here
+            self.require_valid(block)
+
+    @pytest.mark.parametrize("file", sorted((ROOT / "examples").rglob("*.toml")), ids=lambda file: file.name)
+    def test_accept_the_examples(self, file: Path) -> None:
+        self.require_valid(file.read_text(encoding="utf-8"))
+
+    def test_each_is_used_for_some_file(self) -> None:
+        shown = [str(parameter.values[1]) for parameter in [*blocks("toml"), *blocks("")]]
+        examples = [file.read_text(encoding="utf-8") for file in (ROOT / "examples").rglob("*.toml")]
+        assert {self.kind(text) for text in shown + examples} == {*SCHEMAS, None}
+
+    def kind(self, text: str) -> str | None:
+        try:
+            found = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return None
+        return next((self.OPTIONS[key] for key in found if key in self.OPTIONS), None)
+
+    def require_valid(self, text: str) -> None:
+        if kind := self.kind(text):
+            schema = schema_of(kind)
+            if kind == "source":  # the page shows parts of files
+                schema = {**schema, "required": []}
+            errors = Draft202012Validator(schema).iter_errors(tomllib.loads(text))
+            assert [f"{error.json_path}: {error.message}" for error in errors] == []
 
 
 class TestVersions:

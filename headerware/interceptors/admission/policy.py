@@ -8,7 +8,6 @@ takes a record whose signature has been verified, and needs no client.
 from __future__ import annotations
 
 import logging
-import tomllib
 from hmac import compare_digest
 from pathlib import Path
 from threading import Lock
@@ -24,6 +23,7 @@ from headerware.core.patterns import any_fits, fits
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.record import TimestampType
+from headerware.core.toml import naming_lines, parse_toml
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.certificate import ALGORITHMS, DAY_S, IssuerKeys, read_certificate
@@ -132,7 +132,18 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(str(error)) from None
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PolicyTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy: whose certificates are accepted, and which records their holders may write.
+
+    Args:
+        version: the version of the layout of this file.
+        audience: the name, or names, by which certificates may name this reader.
+        issuers: the issuers whose certificates are accepted.
+        rules: the rules that allow and deny; their order does not matter.
+        quotas: how much may be written.
+        last_line: the last line of this file, without which it is refused as cut off.
+    """
+
     version: Literal[1]
     audience: _Text | _Texts
     issuers: Annotated[tuple[Issuer, ...], msgspec.Meta(min_length=1)]
@@ -419,11 +430,12 @@ class PolicyFile:
 def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
     try:
         text = _content(path).decode()
-        table = tomllib.loads(text)
-        require_whole(table, text, str(path))
-        policy = table_from(table, _File, source=str(path))
-    except (ValueError, RecursionError) as error:  # including numbers and nesting beyond Python's limits
-        raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"is not TOML: {error}", path=str(path)) from None
+    table = parse_toml(text, str(path))
+    require_whole(table, text, str(path))
+    with naming_lines({str(path): text}):
+        policy = table_from(table, PolicyTable, source=str(path))
     names = [issuer.issuer for issuer in policy.issuers]
     if len(names) != len(set(names)):
         raise ConfigError("an issuer appears twice", path=str(path))

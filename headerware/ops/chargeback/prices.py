@@ -28,9 +28,9 @@ Numbers stay decimal from the file to the report and are never converted to bina
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -39,6 +39,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.options import table_from
 from headerware.core.patterns import fits
 from headerware.core.plain_files import read_plain
+from headerware.core.toml import naming_lines, read_toml
 
 if TYPE_CHECKING:
     import os
@@ -170,14 +171,15 @@ def load_prices(path: str | os.PathLike[str]) -> Prices:
         ConfigError: the file cannot be read, is not TOML, or has an unknown name; the message tells where,
             and the nearest valid name.
     """
-    try:
+    texts: dict[str, str] = {}
+    with naming_lines(texts):
         # Parse numbers as Decimal, so that 0.1 does not become the nearest binary fraction.
-        table = tomllib.loads(read_plain(path, _MAX_BYTES)[0].decode(), parse_float=Decimal)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, or a number with too many digits
-        raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
-    return table_from(table, Prices, source=str(path))
+        table = read_toml(Path(path), _read, texts, parse_float=Decimal)
+        return table_from(table, Prices, source=str(path))
+
+
+def _read(path: Path) -> str:
+    return read_plain(path, _MAX_BYTES)[0].decode()
 
 
 _MAX_BYTES: Final = 16 << 20

@@ -32,6 +32,7 @@ from msgspec.structs import force_setattr
 
 from headerware.core.errors import ConfigError
 from headerware.core.options import kinds
+from headerware.core.toml import naming_lines, within_file
 from headerware.kafka.settings import dotted, number
 from headerware.sources.config import SourceConfig
 from headerware.sources.runtime.stores import OffsetStore, Sharing, offsets_type
@@ -71,7 +72,11 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True):
         Raises:
             ConfigError: a file cannot be read, or an option is invalid.
         """
-        return cls.from_table(read_source_file(path), folder=str(Path(path).parent))
+        texts: dict[str, str] = {}
+        with naming_lines(texts):
+            table = read_source_file(path, texts)
+            with within_file(path):
+                return cls.from_table(table, folder=str(Path(path).parent))
 
     @classmethod
     def load_all(cls, path: str | os.PathLike[str]) -> list[Self]:
@@ -80,15 +85,9 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True):
         Raises:
             ConfigError: a file cannot be read, an option is invalid, or two sources have the same name.
         """
-        files = source_files(path)
         made: dict[str, tuple[Path, Self]] = {}
-        for file in files:
-            try:
-                loaded = cls.load(file)
-            except ConfigError as error:
-                if Path(path) == file:
-                    raise
-                raise ConfigError(f"{file}: {error}") from error
+        for file in source_files(path):
+            loaded = cls.load(file)
             if loaded.name in made:
                 raise ConfigError(
                     f"{made[loaded.name][0]} also has the name {loaded.name!r}; offsets are stored under the "

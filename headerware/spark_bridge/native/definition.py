@@ -14,6 +14,7 @@ from headerware.core.config import is_ours
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place, Stage, label
 from headerware.core.order import place_of, stage_of
+from headerware.core.toml import naming_lines, within_file
 from headerware.sources.config import SourceConfig
 from headerware.sources.toml_files import read_source_file
 from headerware.spark_bridge.chain_source import TaskSpec, chain_source, require_importable
@@ -43,12 +44,15 @@ class SourceDefinition(msgspec.Struct, frozen=True):
             ConfigError: the file cannot be read, or an option in it cannot work.
         """
         file = Path(path).absolute()
-        table = read_source_file(file)
-        kafka = table.pop("kafka")
-        for option in _OF_THE_PLAIN_RUNTIME:
-            table.pop(option, None)
-        made = cls(table, str(file.parent))
-        return cls(table, str(file.parent), _serializer(kafka, made.config().name))
+        texts: dict[str, str] = {}
+        with naming_lines(texts):
+            table = read_source_file(file, texts)
+            kafka = table.pop("kafka")
+            for option in _OF_THE_PLAIN_RUNTIME:
+                table.pop(option, None)
+            with within_file(file):
+                name = cls(table, str(file.parent)).config().name
+        return cls(table, str(file.parent), _serializer(kafka, name))
 
     @classmethod
     def of(cls, config: SourceConfig, kafka: Mapping[str, Any] | None = None) -> Self:

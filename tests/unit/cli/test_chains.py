@@ -71,7 +71,7 @@ def one_line(result: Result, told: str) -> None:
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("Error: ")
+    assert re.match(r"Error: |\S+:\d+:\d+: error: ", result.stderr)
     assert told in result.stderr
 
 

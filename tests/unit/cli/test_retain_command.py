@@ -41,17 +41,17 @@ def test_options_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ("holds = 'case'", "{}: holds: unknown key; did you mean 'hold'? known: lifetimes, hold, "),
+        ("holds = 'case'", "{}:1:1: holds: unknown key; did you mean 'hold'? known: lifetimes, hold, "),
         (
             "[[lifetimes]]\ntopics = ['*']\nafter_ms = 1\n[[lifetimes]]\ntopic = ['*']\nafter_ms = 1",
-            "{}: lifetimes[1].topic: unknown key; did you mean 'topics'? known: topics, after_ms, ",
+            "{}:5:1: lifetimes[1].topic: unknown key; did you mean 'topics'? known: topics, after_ms, ",
         ),
         (
             "[[lifetimes]]\ntopics = ['*']\nafter_ms = '1d'",
-            "{}: lifetimes[0].after_ms: expected a whole number of milliseconds, found text",
+            "{}:3:1: lifetimes[0].after_ms: expected a whole number of milliseconds, found text",
         ),
-        ("unverified_after_ms = 0", "{}: unverified_after_ms: expected more than the longest lifetime"),
-        ("hold = case", "{} is not valid TOML: Invalid value (at line 1, column 8)"),
+        ("unverified_after_ms = 0", "{}:1:1: unverified_after_ms: expected more than the longest lifetime"),
+        ("hold = case", "{}:1:8: is not TOML: Invalid value"),
     ],
 )
 def test_what_is_wrong_in_the_rules_is_said_with_file_key_and_nearest_name(

@@ -98,7 +98,8 @@ class TestStrictTypes:
     def test_a_wrong_one_names_file_table_and_option(self, folder: Folder, line: str, option: str) -> None:
         error = folder.refused(f'[[interceptors]]\ntype = "early"\n[[interceptors]]\ntype = "gadget"\n{line}')
         assert error.path == f"{folder.path}/main.toml: interceptors[1] (gadget).{option}"
-        assert str(error).startswith(error.path)
+        assert (error.file, error.line) == (f"{folder.path}/main.toml", 5)
+        assert str(error).startswith(f"{error.file}:5:{error.column}: interceptors[1] (gadget).{option}")
         assert "hunter2" not in str(error)
 
     def test_a_refusal_of_the_interceptors_own_has_the_path_too(self, folder: Folder) -> None:
@@ -130,7 +131,9 @@ class TestStrictTypes:
         ],
     )
     def test_a_wrong_shape_names_its_place(self, folder: Folder, text: str, told: str) -> None:
-        assert str(folder.refused(text)).startswith(f"{folder.path}/main.toml: {told}")
+        error = folder.refused(text)
+        where = "" if error.line is None else f":{error.line}:{error.column}"
+        assert str(error).startswith(f"{folder.path}/main.toml{where}: {told}")
 
     def test_an_unknown_type_gets_the_nearest_one(self, folder: Folder) -> None:
         error = folder.refused('[[interceptors]]\ntype = "gadgte"')
@@ -152,11 +155,20 @@ class TestFiles:
         with pytest.raises(ConfigError, match="cannot be read"):
             load_chain(tmp_path)
 
-    @pytest.mark.parametrize("content", [b"[[interceptors]", b"token = hunter2", b"\xff\xfe", b"\x00"])
-    def test_what_is_not_toml_is_named(self, tmp_path: Path, content: bytes) -> None:
+    @pytest.mark.parametrize(
+        ("content", "where"),
+        [
+            (b"[[interceptors]", ":1:15"),
+            (b"[[interceptors]]\n  token = hunter2", ":2:11"),
+            (b"a = [\n", ":2:1"),
+            (b"\xff\xfe", ""),
+            (b"\x00", ":1:1"),
+        ],
+    )
+    def test_what_is_not_toml_is_named(self, tmp_path: Path, content: bytes, where: str) -> None:
         path = tmp_path / "main.toml"
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=r"main\.toml: is not TOML"):
+        with pytest.raises(ConfigError, match=rf"main\.toml{where}: is not TOML"):
             load_chain(str(path))
 
 

@@ -853,7 +853,7 @@ class TestRunConfig:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("", "^name: is missing, and has no default"),
+            ("", r"source\.toml:1:1: name: is missing, and has no default"),
             ('name = "x"\noffsets = {path = "x"}', "offsets: expected the word .*; known: sqlite, topic"),
             ('name = "x"\ntransformers = ["y"]', "there is no transformer type 'y'; known: none"),
         ],

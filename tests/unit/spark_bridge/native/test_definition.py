@@ -85,5 +85,5 @@ class TestFiles:
         with pytest.raises(ConfigError, match=r"nosuch\.toml: cannot be read"):
             SourceDefinition.load(file.with_name("nosuch.toml"))
         file.write_text("name = ", encoding="utf-8")
-        with pytest.raises(ConfigError, match=r"orders\.toml: is not TOML"):
+        with pytest.raises(ConfigError, match=r"orders\.toml:1:8: is not TOML"):
             SourceDefinition.load(file)

@@ -1,0 +1,242 @@
+"""Read the TOML of configuration files, and find the line and the column of what is wrong.
+
+Parsers of TOML in Python do not say where a key is. tomllib reads a file; after an error, this module looks
+for the key in the text. It splits the text into tokens, and leaves the meaning of keys to tomllib.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from headerware.core.errors import ConfigError
+
+Steps = tuple[str | int, ...]
+"""The keys and indices that lead to a value of a document."""
+
+_AT: Final = re.compile(
+    r"(?P<problem>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL
+)
+_TOKEN: Final = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*\''''
+    r"""|[\[\]{},=\n]|[^\s\[\]{},=#"']+|[ \t\r]+|#[^\n]*""",
+    re.DOTALL,
+)
+_INDEX: Final = re.compile(r"\[(\d+)\]")
+_AFTER_KEY: Final = (".", "[", ":", " (")
+
+
+def read_toml(
+    file: Path,
+    read: Callable[[Path], str],
+    texts: dict[str, str],
+    *,
+    parse_float: Callable[[str], Any] = float,
+) -> dict[str, Any]:
+    """Return the document in a file, and keep its text for the lines of errors.
+
+    Args:
+        file: the file.
+        read: returns its text; raises OSError or UnicodeDecodeError.
+        texts: gets the text, by the name of the file (:func:`naming_lines`).
+        parse_float: makes a number of the text of a float.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML.
+    """
+    try:
+        text = texts[str(file)] = read(file)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"is not TOML: {error}", path=str(file)) from error
+    return parse_toml(text, str(file), parse_float=parse_float)
+
+
+def parse_toml(text: str, file: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Return the document in a text; ``file`` names it in errors.
+
+    Raises:
+        ConfigError: the text is not TOML; the error says where.
+    """
+    try:
+        return tomllib.loads(text, parse_float=parse_float)
+    except RecursionError:
+        raise ConfigError("is not TOML: it is nested too deeply", path=file) from None
+    except ValueError as error:  # also a number with too many digits
+        at = _AT.fullmatch(str(error))
+        if at is None:
+            raise ConfigError(f"is not TOML: {error}", path=file) from error
+        problem = ConfigError(f"is not TOML: {at['problem']}", path=file)
+        line, column = (int(at["line"]), int(at["column"])) if at["line"] else _position(text, len(text))
+        raise problem.located(file, line, column) from error
+
+
+@contextmanager
+def within_file(file: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in an error about its options, or about all of them, such as the order of a chain."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        name = os.fspath(file)
+        raise error.with_path(f"{name}: {error.path}" if error.path else name) from error
+
+
+@contextmanager
+def naming_lines(texts: Mapping[str, str]) -> Iterator[None]:
+    """Give an error about an option in one of some files the option's line and column.
+
+    Args:
+        texts: the texts of files, by the names with which the paths of errors begin.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        for file, text in texts.items():
+            place = error.path.removeprefix(f"{file}: ")
+            if error.line is None and place != error.path:
+                error.located(file, *position_of(text, place))
+        raise
+
+
+def position_of(text: str, place: str) -> tuple[int, int]:
+    """Return the line and the column of an option of a document, or else of the table in which it is missing.
+
+    Args:
+        text: the document.
+        place: the option as errors have it, such as ``interceptors[1] (sign).key_id``.
+    """
+    found = positions(text)
+    path = _path_of(tomllib.loads(text), place)
+    while path and path not in found:
+        path = path[:-1]
+    return found.get(path, (1, 1))
+
+
+def positions(text: str) -> dict[Steps, tuple[int, int]]:
+    """Return the line and the column of each key and each item of a document."""
+    return {path: _position(text, offset) for path, offset in _Locator(text).offsets().items()}
+
+
+def _position(text: str, offset: int) -> tuple[int, int]:
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def _path_of(document: Any, place: str) -> Steps:
+    """Return the path of the part of a place that the document has."""
+    path: Steps = ()
+    while place:
+        if isinstance(document, dict):
+            place = place.removeprefix(": ").removeprefix(".")
+            keys = [key for key in document if place.startswith(key)]
+            keys = [key for key in keys if place[len(key) :].startswith(_AFTER_KEY) or place == key]
+            if not keys:
+                break
+            step: str | int = max(keys, key=len)
+            place = place.removeprefix(str(step))
+        else:
+            index = _INDEX.match(place)
+            if index is None or not isinstance(document, list) or int(index[1]) >= len(document):
+                break
+            step, place = int(index[1]), place[index.end() :]
+        path, document = (*path, step), document[step]
+        if isinstance(document, dict):  # an interceptor's position has its name, too
+            place = place.removeprefix(f" ({document.get('name', document.get('type'))})")
+    return path
+
+
+class _Locator:
+    """Find where the keys and items of a valid document begin."""
+
+    def __init__(self, text: str) -> None:
+        self._text: Final = text
+        self._tokens: Final = [
+            (found[0], found.start()) for found in _TOKEN.finditer(text) if found[0][0] not in " \t\r#"
+        ]
+        self._at = 0
+        self._found: Final[dict[Steps, int]] = {}
+        self._items: Final[dict[Steps, int]] = {}
+        """How many tables each array of tables has so far."""
+
+    def offsets(self) -> dict[Steps, int]:
+        """Return the offset of each path."""
+        table: Steps = ()
+        while self._next():
+            if self._next() == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+        return self._found
+
+    def _next(self) -> str:
+        """Return the next token in this or a later line; empty at the end."""
+        while self._at < len(self._tokens) and self._tokens[self._at][0] == "\n":
+            self._at += 1
+        return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
+
+    def _header(self) -> Steps:
+        """Read the header of a table, and return the path of the table."""
+        start = self._tokens[self._at][1]
+        brackets = 2 if self._text.startswith("[[", start) else 1
+        self._at += brackets
+        path: Steps = ()
+        keys = self._key("]")
+        self._at += brackets
+        for step in keys:
+            if path in self._items:
+                path = (*path, self._items[path] - 1)
+            path = (*path, step)
+            self._found.setdefault(path, start)
+        if brackets == 2:
+            index = self._items.get(path, 0)
+            self._items[path] = index + 1
+            path = (*path, index)
+            self._found[path] = start
+        return path
+
+    def _pair(self, table: Steps) -> None:
+        start = self._tokens[self._at][1]
+        path = table
+        for step in self._key("="):
+            path = (*path, step)
+            self._found.setdefault(path, start)
+        self._at += 1
+        self._value(path)
+
+    def _key(self, end: str) -> Steps:
+        """Read the tokens of a key, which may be dotted, up to a token after it."""
+        start = self._tokens[self._at][1]
+        while self._tokens[self._at][0] != end:
+            self._at += 1
+        table: Any = tomllib.loads(f"{self._text[start : self._tokens[self._at][1]]}= 0")
+        path: Steps = ()
+        while isinstance(table, dict):
+            ((step, table),) = table.items()
+            path = (*path, step)
+        return path
+
+    def _value(self, path: Steps) -> None:
+        opening = self._next()
+        if opening not in ("[", "{"):
+            while self._at < len(self._tokens) and self._tokens[self._at][0] not in ("\n", ",", "]", "}"):
+                self._at += 1
+            return
+        self._at += 1
+        index = 0
+        while (found := self._next()) not in ("]", "}"):
+            if found == ",":
+                self._at += 1
+            elif opening == "{":
+                self._pair(path)
+            else:
+                self._found[*path, index] = self._tokens[self._at][1]
+                self._value((*path, index))
+                index += 1
+        self._at += 1
