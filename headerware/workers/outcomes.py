@@ -148,7 +148,7 @@ def transact(
     *,
     decide_again: Callable[[Outcome, Mapping[int, KafkaError]], Outcome],
     account_of: Callable[[Sequence[Outcome], Sequence[TopicPartition]], Record | None] = lambda *_: None,
-    delivered: dict[int, Message] | None = None,
+    reports_by_outcome: dict[Outcome, list[Message]] | None = None,
 ) -> list[Outcome]:
     """Write the records of outcomes in one transaction with the offsets, and return the final outcomes.
 
@@ -162,7 +162,7 @@ def transact(
             are accepted, or none: it is called until no record is refused. Not called for dead letters,
             which are replaced by smaller ones.
         account_of: returns a record that describes outcomes and offsets, and is written with them, or None.
-        delivered: filled with the reports of the records, by their indexes over all outcomes.
+        reports_by_outcome: filled with the delivery reports of the records of each final outcome.
 
     Raises:
         HeaderwareError: a topic refuses the account, or even a stub of a dead letter.
@@ -181,8 +181,14 @@ def transact(
         offsets = offsets_of(current)
         if (account := account_of(current, offsets)) is not None:
             records.append(account)
+        delivered: dict[int, Message] = {}
         refused_by_index = sender.send(records, offsets, group_metadata, delivered=delivered)
         if not refused_by_index:
+            if reports_by_outcome is not None:
+                reports_by_outcome.update((outcome, []) for outcome in current)
+                for number, (outcome_index, _) in enumerate(indexes):
+                    if number in delivered:
+                        reports_by_outcome[current[outcome_index]].append(delivered[number])
             return current
         refused: dict[int, dict[int, KafkaError]] = {}
         for number, error in refused_by_index.items():

@@ -286,8 +286,8 @@ class TestAGuard:
     def test_shows_how_far_behind_it_is_while_a_partition_is_held(
         self, topics: Topics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headerware.ops.guard.worker._ASK_FOR_ENDS_S", 0.2)
-        monkeypatch.setattr("headerware.ops.guard.worker._TELL_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._ENDS_INTERVAL_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._STATUS_INTERVAL_S", 0.2)
         topics.routes = {topics.name: f"{topics.egress}-later"}
         came = topics.sent(b"1", b"2", b"3")
         topics.put(came[:1])

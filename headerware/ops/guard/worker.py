@@ -68,19 +68,20 @@ if TYPE_CHECKING:
     from headerware.core.session import Session
 
 GROUP: Final = "headerware-guard"
-_BATCH: Final = 500
+_BATCH_RECORDS: Final = 500
 _BATCH_BYTES: Final = 32 << 20
 _WAIT_S: Final = 0.1
-_LOOK_FOR_TOPICS_S: Final = 30.0
-_LOOK_AGAIN_S: Final = 1.0
+_TOPICS_INTERVAL_S: Final = 30.0
+_SHORT_TOPICS_INTERVAL_S: Final = 1.0
+"""Applies while there is no ingress topic, or while a topic has fewer partitions than are needed."""
 _LONGEST_PAUSE_S: Final = 5.0
-_TELL_S: Final = 1.0
-_ASK_FOR_ENDS_S: Final = 10.0
-_ASK_FOR_ENDS_TIMEOUT_S: Final = 1.0
+_STATUS_INTERVAL_S: Final = 1.0
+_ENDS_INTERVAL_S: Final = 10.0
+_ENDS_TIMEOUT_S: Final = 1.0
 _log: Final = logging.getLogger("headerware.ops.guard")
 
 
-class _Judged(NamedTuple):
+class _CountKey(NamedTuple):
     topic: str
     verdict: Verdict
     reason: str
@@ -116,6 +117,52 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     chain: dict[str, dict[str, int]]
 
 
+class _Assignment:
+    """The partitions that one consumer was assigned: which are paused or cannot be read, and their lag."""
+
+    def __init__(self) -> None:
+        self.unreadable: set[TopicPartitionKey] = set()
+        """Partitions that have no leader, so that their committed offsets cannot be read."""
+        self.lag: dict[TopicPartitionKey, int] = {}
+        self._paused: set[TopicPartitionKey] = set()
+        self._paused_ends: dict[TopicPartitionKey, int] = {}
+        self._ends_due_at = 0.0
+
+    def revoke(self, partitions: Iterable[TopicPartitionKey]) -> None:
+        """Forget that partitions are paused, and their lag."""
+        for key in partitions:
+            self._paused.discard(key)
+            self.lag.pop(key, None)
+
+    def pause_held(self, consumer: Any, judge: Judge) -> None:
+        """Pause the partitions that are held back, and resume the others."""
+        held = set(judge.held())
+        for change, call in ((held - self._paused, consumer.pause), (self._paused - held, consumer.resume)):
+            if change:
+                with suppress(KafkaException):  # the partition was revoked in the meantime
+                    call([TopicPartition(*key) for key in change])
+        self._paused = held
+
+    def learn_lag(self, consumer: Any, judge: Judge) -> None:
+        """Set the lag of each partition from its current end."""
+        ends = {}
+        for key in judge.done.partitions:
+            with suppress(KafkaException):  # not known yet, or the partition was revoked
+                ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)[1]
+        # librdkafka does not learn the ends of paused partitions, whose lag grows.
+        if self._paused and time.monotonic() >= self._ends_due_at:
+            self._ends_due_at = time.monotonic() + _ENDS_INTERVAL_S
+            asked = [TopicPartition(*key, OFFSET_END) for key in self._paused]
+            with suppress(KafkaException):
+                for each in consumer.offsets_for_times(asked, timeout=_ENDS_TIMEOUT_S):
+                    self._paused_ends[each.topic, each.partition] = each.offset
+        self._paused_ends = {key: end for key, end in self._paused_ends.items() if key in self._paused}
+        self.lag = {
+            key: max(0, max(end, self._paused_ends.get(key, 0)) - judge.done.position(key))
+            for key, end in ends.items()
+        }
+
+
 class Guard(FollowsFile):
     """Forward the records that a chain and a policy admit.
 
@@ -128,8 +175,8 @@ class Guard(FollowsFile):
             (``headerware.config``, ``headerware.reload``).
         routes: an egress topic for each ingress topic, see :class:`~headerware.ops.guard.rules.Routes`.
         chain: the chain that judges, as for a consumer of the ingress topics; None reads it from the file in
-            ``conf``. A record that a step refuses is refused for each ``on_error`` of ``raise``, ``drop`` or
-            ``dead_letter``. A record that no step has verified is refused too.
+            ``conf``. If a step refuses a record, the guard refuses it, whether the step's ``on_error`` is
+            ``raise``, ``drop`` or ``dead_letter``. A record that no step has verified is refused too.
         second: a chain whose sending side admitted records go through; None sends them unchanged.
         group_id: the consumer group.
         instance: a name that is unique in the group and that the process keeps over restarts. A restarted
@@ -138,8 +185,8 @@ class Guard(FollowsFile):
             name.
         dead_letter_topic: the topic for refused records; ``{topic}`` stands for the ingress topic.
         audit_topic: the topic for an account of each transaction, as JSON; None writes no accounts.
-        partitioner: a partitioner of librdkafka, such as ``murmur2_random``; refuse records that are in
-            another partition than it chooses for their key.
+        partitioner: a partitioner of librdkafka, such as ``murmur2_random``; refuse a record whose partition
+            is not the one that this partitioner chooses for its key. None permits any partition.
         look_back_s: from how long before the committed offset records are read again to detect copies, in
             seconds. The time counts from the timestamp of the record before that offset; if there is none,
             the whole partition is read again. None reads all records again that ``max_age_ms`` of a ``sign``
@@ -175,7 +222,7 @@ class Guard(FollowsFile):
             )
         self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic, audit_topic=audit_topic)
         if not group_id or instance == "":
-            raise ConfigError("expected a name, found none", path="instance" if group_id else "group_id")
+            raise ConfigError("expected a non-empty name", path="instance" if group_id else "group_id")
         if max_headers < 1:
             raise ConfigError(f"expected 1 or more, found {max_headers}", path="max_headers")
         if look_back_s is not None and not 0 <= look_back_s < math.inf:
@@ -206,14 +253,9 @@ class Guard(FollowsFile):
         self._judge: Judge | None = None
         self._topics: dict[str, int] = {}
         self._leaderless: set[TopicPartitionKey] = set()
-        self._left_alone: set[TopicPartitionKey] = set()
-        """The assigned partitions without a leader, whose offsets cannot be found."""
-        self._looked = 0.0
-        self._paused: set[TopicPartitionKey] = set()
-        self._paused_ends: dict[TopicPartitionKey, int] = {}
-        self._ask_for_ends_at = 0.0
-        self._lag: dict[str, int] = {}
-        self._counts: Final[Counter[_Judged]] = Counter()
+        self._refreshed_at = 0.0
+        self._assignment = _Assignment()
+        self._counts: Final[Counter[_CountKey]] = Counter()
         self._sent_bytes = self._transactions = 0
         self._has_begun = self._has_worked = self._looks_back_again = False
         meter = get_meter("headerware.ops.guard")
@@ -230,17 +272,17 @@ class Guard(FollowsFile):
     # The chain
 
     def _hw_complete_chain(self, chain: Chain) -> Chain:
-        """Return a chain whose steps leave refused records to the guard."""
+        """Check that a chain verifies records, and return it with refusals raised to the guard."""
         if not any(states(step, "verifies") for step in chain):
             raise ConfigError(
                 "expected a chain that verifies records, found none of its steps does; add a sign step, and "
                 "admission to judge by certificates"
             )
-        self._look_back(chain)
+        self._look_back_s_of(chain)
         return _raising(chain)
 
-    def _look_back(self, chain: Chain) -> float:
-        """Return from how long before a committed offset records are read again, in seconds.
+    def _look_back_s_of(self, chain: Chain) -> float:
+        """Return from how long before a committed offset a chain has records read again, in seconds.
 
         These records go through the chain again, but are not decided again. The windows that detect copies
         are therefore the same as before a restart, and contain only records that the chain has verified.
@@ -268,7 +310,7 @@ class Guard(FollowsFile):
 
     # Running
 
-    def _say(self, mode: str) -> None:
+    def _log_start(self, mode: str) -> None:
         """Log the mode, the routes and the chains."""
         _log.info(
             "group %s, instance %s: %s", self._group, self._instance if self._is_named else "random", mode
@@ -280,7 +322,7 @@ class Guard(FollowsFile):
             if isinstance(step, Admission):
                 _log.info("admitted by the policy %s, for certificates: %s", step.policy, step.require)
 
-    def _say_idle(self, topics: Sequence[str]) -> None:
+    def _warn_of_unmatched_rules(self, topics: Sequence[str]) -> None:
         """Warn of rules of the policy that match none of the ingress topics."""
         steps = () if self._session is None else self._session.steps
         for step in steps:
@@ -309,8 +351,8 @@ class Guard(FollowsFile):
                 group's offsets belong to another command, or this Guard has run before.
             confluent_kafka.KafkaException: the cluster cannot be reached at the start, or forbids a request.
         """
-        self._begin_once()
-        self._say("forwards what is admitted")
+        self._require_first_run()
+        self._log_start("forwards what is admitted")
         if self._hw_live is not None:
             self._hw_live.follow(self)
         backoff = Backoff(_WAIT_S, _LONGEST_PAUSE_S)
@@ -330,24 +372,25 @@ class Guard(FollowsFile):
         finally:
             self._close()
 
-    def _begin_once(self) -> None:
-        """Refuse a second run, which would use closed chains."""
+    def _require_first_run(self) -> None:
+        """Raise a HeaderwareError for a second run, which would use closed chains."""
         if self._has_begun:
             raise HeaderwareError("this Guard has run, and its chains are closed; make a new Guard")
         self._has_begun = True
 
     def _goes_on_after(self, error: Exception) -> bool:
+        """Return whether the guard tries again after an error."""
         if isinstance(error, StaleGroupError):
             return True
         if isinstance(error, TakenOverError):
             return not self._is_named
         cause = error.args[0]
-        # If the broker has fenced a client with a name, another process may use that name.
-        is_over = kind_of(cause) is Kind.FORBIDDEN or (_is_of_no_use(cause) and self._is_named)
+        # A fenced client with a configured instance stops: another process may be using that instance.
+        is_over = kind_of(cause) is Kind.FORBIDDEN or (_makes_client_unusable(cause) and self._is_named)
         return self._has_worked and not is_over
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
-        """Read and send until an error, or until all partitions must be read from new offsets."""
+        """Read and send with one consumer until an error, or until partitions must be assigned again."""
         troubles = Troubles()
         consumer = cimpl.Consumer({"error_cb": troubles, **self._consumer_settings()})
         try:
@@ -356,16 +399,16 @@ class Guard(FollowsFile):
             consumer.close()
             raise
         try:
-            judge = self._begin(consumer, dry_run=False)
+            judge = self._open_judge(consumer, dry_run=False)
             self._has_worked, self._looks_back_again = True, False
             subscribed: list[str] = []
-            look_at = tell_at = 0.0
+            refresh_at = status_at = 0.0
             while not self._stop.is_set():
-                if time.monotonic() >= look_at:
+                if time.monotonic() >= refresh_at:
                     subscribed = self._subscribe(consumer, subscribed)
-                    pause_s = _LOOK_FOR_TOPICS_S if subscribed else _LOOK_AGAIN_S
-                    look_at = time.monotonic() + pause_s
-                    if self._left_alone - self._leaderless:
+                    pause_s = _TOPICS_INTERVAL_S if subscribed else _SHORT_TOPICS_INTERVAL_S
+                    refresh_at = time.monotonic() + pause_s
+                    if self._assignment.unreadable - self._leaderless:
                         _log.info("partitions have a leader again; all partitions are assigned again")
                         return
                 if self._hw_next_chain is not None:
@@ -375,17 +418,16 @@ class Guard(FollowsFile):
                     return
                 self._read(consumer, judge)
                 has_sent = self._send(consumer, sender, judge, judge.decide())
-                self._pause_held(consumer, judge)
-                if has_sent or time.monotonic() >= tell_at:
-                    self._learn_lag(consumer, judge)
+                self._assignment.pause_held(consumer, judge)
+                if has_sent or time.monotonic() >= status_at:
+                    self._assignment.learn_lag(consumer, judge)
                     tell(self.status())
-                    tell_at = time.monotonic() + _TELL_S
+                    status_at = time.monotonic() + _STATUS_INTERVAL_S
         finally:
             if self._judge is not None:
                 self._judge.revoke(self._judge.done.partitions)
-            self._paused.clear()
-            self._leave_alone(set())
-            self._lag = {}
+            self._set_unreadable(set())
+            self._assignment = _Assignment()
             try:
                 # Abort the transaction before other processes get the partitions.
                 sender.close()
@@ -396,7 +438,7 @@ class Guard(FollowsFile):
         """Return a sender; making it aborts a transaction that a former process of this name left open."""
         servers, deadline = self._conf.get("bootstrap.servers"), time.monotonic() + self._timeout_s
         troubles.first_metadata(consumer, servers, None, deadline)
-        self._look(consumer)
+        self._refresh_topics(consumer)
         return TransactionalSender(
             self._conf,
             f"{self._group}-{self._instance}",
@@ -418,8 +460,8 @@ class Guard(FollowsFile):
                 or this Guard has run before.
             confluent_kafka.KafkaException: the cluster does not answer, or forbids a request.
         """
-        self._begin_once()
-        self._say("only shows what it would do (dry run)")
+        self._require_first_run()
+        self._log_start("only shows what it would do (dry run)")
         try:
             consumer = cimpl.Consumer(self._consumer_settings(joins=False))
             try:
@@ -432,20 +474,20 @@ class Guard(FollowsFile):
 
     def _judge_to_ends(self, consumer: Any, tell: Callable[[Status], object]) -> None:
         """Judge the records from the group's offsets to the current ends, without sending."""
-        judge = self._begin(consumer, dry_run=True)
-        self._look(consumer)
+        judge = self._open_judge(consumer, dry_run=True)
+        self._refresh_topics(consumer)
         topics = self._ingress()
-        self._say_idle(topics)
+        self._warn_of_unmatched_rules(topics)
         partitions = {(topic, number) for topic in topics for number in range(self._topics[topic])}
-        self._leave_alone(partitions & self._leaderless)
+        self._set_unreadable(partitions & self._leaderless)
         readable = [TopicPartition(*key) for key in sorted(partitions - self._leaderless)]
-        begins = self._positions(consumer, readable)
+        begins = self._begin_partitions(consumer, readable)
         consumer.assign(begins)
         reading = {(each.topic, each.partition) for each in begins}
         while reading and not self._stop.is_set():
             reading -= self._read(consumer, judge)
             self._count(judge.decide())
-            self._learn_lag(consumer, judge)
+            self._assignment.learn_lag(consumer, judge)
             tell(self.status())
 
     def status(self) -> Status:
@@ -457,18 +499,18 @@ class Guard(FollowsFile):
                 refused.setdefault(topic, {})[reason] = count
             else:
                 by_verdict[verdict][topic] = count
-        judge, session = self._judge, self._session
+        judge, session, assignment = self._judge, self._session, self._assignment
         held: dict[TopicPartitionKey, object] = {} if judge is None else dict(judge.held())
-        held |= dict.fromkeys(self._left_alone, "the partition has no leader")
+        held |= dict.fromkeys(assignment.unreadable, "the partition has no leader")
         return Status(
             admitted=by_verdict["admitted"],
             refused=refused,
             dropped=by_verdict["dropped"],
             sent_bytes=self._sent_bytes,
-            held={f"{topic}[{number}]": str(error) for (topic, number), error in held.items()},
+            held={position(*key, None): str(error) for key, error in held.items()},
             held_back={} if judge is None else dict(judge.held_back),
             at_ms=time.time_ns() // 1_000_000,
-            lag=dict(self._lag),
+            lag={position(*key, None): lag for key, lag in [*assignment.lag.items()]},
             deleted=0 if judge is None else judge.done.deleted,
             transactions=self._transactions,
             chain={} if session is None else session.stats(),
@@ -497,9 +539,9 @@ class Guard(FollowsFile):
             settings.pop("group.instance.id", None)
         return settings
 
-    def _begin(self, consumer: Any, *, dry_run: bool) -> Judge:
+    def _open_judge(self, consumer: Any, *, dry_run: bool) -> Judge:
         """Open the chains at the first call, and return the judge."""
-        self._look(consumer)
+        self._refresh_topics(consumer)
         if self._judge is None:
             context = Context(
                 side="consumer",
@@ -528,7 +570,7 @@ class Guard(FollowsFile):
         self._judge.count_partitions = partial(self._count_partitions, consumer)
         return self._judge
 
-    def _look(self, consumer: Any) -> None:
+    def _refresh_topics(self, consumer: Any) -> None:
         """Ask the cluster for its topics."""
         found = consumer.list_topics(timeout=self._timeout_s)
         self._cluster_id = found.cluster_id
@@ -539,13 +581,13 @@ class Guard(FollowsFile):
             for number, partition in topic.partitions.items()
             if partition.leader < 0
         }
-        self._looked = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
     def _count_partitions(self, consumer: Any, topic: str, at_least: int) -> int:
         """Return the number of a topic's partitions; ask the cluster again if the known number is too low."""
         count = self._topics.get(topic, 0)
-        if count < at_least and time.monotonic() - self._looked > _LOOK_AGAIN_S:
-            self._look(consumer)
+        if count < at_least and time.monotonic() - self._refreshed_at > _SHORT_TOPICS_INTERVAL_S:
+            self._refresh_topics(consumer)
             count = self._topics.get(topic, 0)
         return count
 
@@ -568,12 +610,12 @@ class Guard(FollowsFile):
         return found
 
     def _subscribe(self, consumer: Any, subscribed: list[str]) -> list[str]:
-        self._look(consumer)
+        self._refresh_topics(consumer)
         topics = self._ingress()
         if topics != subscribed:
             _log.info("guarding %s", ", ".join(topics) or "no topic yet")
             if topics:
-                self._say_idle(topics)
+                self._warn_of_unmatched_rules(topics)
                 consumer.subscribe(
                     topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
                 )
@@ -582,11 +624,11 @@ class Guard(FollowsFile):
         return topics
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        self._look(consumer)
-        mine = {(each.topic, each.partition) for each in partitions}
-        alone = [TopicPartition(*key, OFFSET_BEGINNING) for key in sorted(mine & self._leaderless)]
-        rest = [TopicPartition(*key) for key in sorted(mine - self._leaderless)]
-        begins = [*self._positions(consumer, rest), *alone]
+        self._refresh_topics(consumer)
+        assigned = {(each.topic, each.partition) for each in partitions}
+        leaderless = [TopicPartition(*key, OFFSET_BEGINNING) for key in sorted(assigned & self._leaderless)]
+        readable = [TopicPartition(*key) for key in sorted(assigned - self._leaderless)]
+        begins = [*self._begin_partitions(consumer, readable), *leaderless]
         strategy = str(self._conf.get("partition.assignment.strategy", ""))
         if "cooperative" in strategy or self._conf.get("group.protocol") == "consumer":
             consumer.incremental_assign(begins)
@@ -594,26 +636,27 @@ class Guard(FollowsFile):
             consumer.assign(begins)
         # librdkafka remembers that a partition was paused when it was revoked, and would deliver no records.
         consumer.resume(begins)
-        if alone:
-            consumer.pause(alone)
-            self._leave_alone(self._left_alone | (mine & self._leaderless))
+        if leaderless:
+            consumer.pause(leaderless)
+            self._set_unreadable(self._assignment.unreadable | (assigned & self._leaderless))
 
-    def _leave_alone(self, partitions: set[TopicPartitionKey]) -> None:
-        """Set the partitions that cannot be read; other partitions may have copies of their records."""
-        self._left_alone = partitions
+    def _set_unreadable(self, partitions: set[TopicPartitionKey]) -> None:
+        """Set the partitions that cannot be read.
+
+        While there are any, the judge decides no new record, which may be a copy of an unread one.
+        """
+        self._assignment.unreadable = partitions
         if self._judge is not None:
-            self._judge.is_blind = bool(partitions) and self._look_back(self._hw_chain) > 0
+            self._judge.is_blind = bool(partitions) and self._look_back_s_of(self._hw_chain) > 0
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         gone = [(each.topic, each.partition) for each in partitions]
         if self._judge is not None:
             self._judge.revoke(gone)
-        self._paused.difference_update(gone)
-        self._leave_alone(self._left_alone.difference(gone))
-        for key in gone:
-            self._lag.pop(f"{key[0]}[{key[1]}]", None)
+        self._assignment.revoke(gone)
+        self._set_unreadable(self._assignment.unreadable.difference(gone))
 
-    def _positions(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _begin_partitions(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Add partitions to the judge, and return the offsets to read them from."""
         assert self._judge is not None  # noqa: S101 - made before partitions are assigned
         asked = [TopicPartition(each.topic, each.partition) for each in partitions]
@@ -641,7 +684,7 @@ class Guard(FollowsFile):
         self, consumer: Any, committed: Sequence[TopicPartition]
     ) -> dict[TopicPartitionKey, int]:
         """Return the offsets from which records are read again to detect copies."""
-        look_back_ms = int(self._look_back(self._hw_chain) * 1_000)
+        look_back_ms = int(self._look_back_s_of(self._hw_chain) * 1_000)
         if not (look_back_ms and committed):
             return {}
         now_ms = time.time_ns() // 1_000_000
@@ -686,7 +729,7 @@ class Guard(FollowsFile):
                     if error is None and message.offset() == before and kind != TIMESTAMP_NOT_AVAILABLE:
                         times[key] = at_ms
                     reader.pause([TopicPartition(*key)])
-                elif _is_of_no_use(error) or kind_of(error) is Kind.FORBIDDEN:
+                elif _makes_client_unusable(error) or kind_of(error) is Kind.FORBIDDEN:
                     raise KafkaException(error)
         finally:
             reader.close()
@@ -699,7 +742,7 @@ class Guard(FollowsFile):
         ended = set()
         count = size_bytes = 0
         until = time.monotonic() + _WAIT_S
-        while count < _BATCH and size_bytes < _BATCH_BYTES:
+        while count < _BATCH_RECORDS and size_bytes < _BATCH_BYTES:
             # One by one, because librdkafka unpacks the headers of all messages that it returns.
             message = consumer.poll(max(0.0, until - time.monotonic()))
             if message is None:
@@ -715,37 +758,28 @@ class Guard(FollowsFile):
             elif kind_of(error) is Kind.END_OF_PARTITION:
                 ended.add((message.topic(), message.partition()))
                 judge.ended((message.topic(), message.partition()))
-            elif _is_of_no_use(error) or kind_of(error) is Kind.FORBIDDEN:
+            elif _makes_client_unusable(error) or kind_of(error) is Kind.FORBIDDEN:
                 raise KafkaException(error)
             else:
                 _log.info("%s", error.str())
         return ended
 
-    def _pause_held(self, consumer: Any, judge: Judge) -> None:
-        """Pause the partitions that are held back, and resume the others."""
-        held = set(judge.held())
-        for change, call in ((held - self._paused, consumer.pause), (self._paused - held, consumer.resume)):
-            if change:
-                with suppress(KafkaException):  # the partition was revoked in the meantime
-                    call([TopicPartition(*key) for key in change])
-        self._paused = held
-
     def _send(
         self, consumer: Any, sender: TransactionalSender, judge: Judge, outcomes: Sequence[Outcome]
     ) -> bool:
-        """Write the records of outcomes with the offsets; return whether there was anything to write."""
+        """Write outcomes and offsets in one transaction; return False if there is nothing to write."""
         commits = judge.done.commits()
         if not (outcomes or commits):
             return False
         offsets = topic_partitions(commits)
         began_ns = time.time_ns()
-        delivered: dict[int, Message] = {}
+        reports_by_outcome: dict[Outcome, list[Message]] = {}
         refused: set[Outcome] = set()
 
         def decide_again(outcome: Outcome, errors: Mapping[int, KafkaError]) -> Outcome:
             index, error = next(iter(errors.items()))
             if kind_of(error) is Kind.UNKNOWN_PARTITION:
-                raise KafkaException(error)  # the topic had the partition when the judge looked
+                raise KafkaException(error)  # the topic had the partition when the judge asked
             text = f"the topic {outcome.records[index].topic} refuses the record: {error.str()}"
             refusal = InterceptorError(text).at("egress", outcome.unit.records[0])
             admitted: Admitted = outcome.about
@@ -753,14 +787,14 @@ class Guard(FollowsFile):
             return judge.refuse(outcome.unit, admitted, refusal)
 
         try:
-            became = transact(
+            written = transact(
                 sender,
                 outcomes,
                 lambda _: offsets,
                 consumer.consumer_group_metadata(),
                 decide_again=decide_again,
                 account_of=self._account,
-                delivered=delivered,
+                reports_by_outcome=reports_by_outcome,
             )
         except BaseException as failure:
             judge.undone([each for each in outcomes if each not in refused], failure, began_ns=began_ns)
@@ -768,13 +802,8 @@ class Guard(FollowsFile):
         judge.done.committed(commits)
         self._transactions += 1
         if judge.is_heard:
-            sent = [outcome for outcome in became for _ in outcome.records]
-            told: dict[Outcome, list[Message]] = {outcome: [] for outcome in became}
-            for at, outcome in enumerate(sent):
-                if at in delivered:
-                    told[outcome].append(delivered[at])
-            judge.committed(told.items(), offsets, began_ns=began_ns)
-        self._count(became)
+            judge.committed(reports_by_outcome.items(), offsets, began_ns=began_ns)
+        self._count(written)
         return True
 
     def _account(self, outcomes: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
@@ -782,9 +811,9 @@ class Guard(FollowsFile):
         topic = self._audit_topic
         if topic is None or not outcomes:
             return None
-        sizes: Counter[_Judged] = Counter()
+        sizes: Counter[_CountKey] = Counter()
         for outcome in outcomes:
-            sizes[_judged(outcome)] += sum(map(_size_of, outcome.unit.records))
+            sizes[_count_key(outcome)] += sum(map(_size_of, outcome.unit.records))
         done = {}
         for each in offsets:
             done[each.topic, each.partition] = each.offset
@@ -824,34 +853,13 @@ class Guard(FollowsFile):
             for record in outcome.records
         )
 
-    def _learn_lag(self, consumer: Any, judge: Judge) -> None:
-        ends = {}
-        for key in judge.done.partitions:
-            with suppress(KafkaException):  # not known yet, or the partition was revoked
-                ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)[1]
-        # librdkafka does not learn the ends of paused partitions, whose lag grows.
-        if self._paused and time.monotonic() >= self._ask_for_ends_at:
-            self._ask_for_ends_at = time.monotonic() + _ASK_FOR_ENDS_S
-            asked = [TopicPartition(*key, OFFSET_END) for key in self._paused]
-            with suppress(KafkaException):
-                for each in consumer.offsets_for_times(asked, timeout=_ASK_FOR_ENDS_TIMEOUT_S):
-                    self._paused_ends[each.topic, each.partition] = each.offset
-        self._paused_ends = {key: end for key, end in self._paused_ends.items() if key in self._paused}
-        self._lag = {
-            f"{key[0]}[{key[1]}]": max(0, max(end, self._paused_ends.get(key, 0)) - judge.done.position(key))
-            for key, end in ends.items()
-        }
-
     def _observe_lag(self, _options: CallbackOptions) -> Iterator[Observation]:
-        for name, lag in list(self._lag.items()):
-            topic, _, number = name.rpartition("[")
-            yield Observation(
-                lag,
-                {
-                    "messaging.destination.name": topic,
-                    "messaging.destination.partition.id": number.removesuffix("]"),
-                },
-            )
+        for (topic, partition), lag in [*self._assignment.lag.items()]:
+            attributes = {
+                "messaging.destination.name": topic,
+                "messaging.destination.partition.id": str(partition),
+            }
+            yield Observation(lag, attributes)
 
     def _close(self) -> None:
         if self._hw_live is not None:
@@ -864,7 +872,7 @@ class Guard(FollowsFile):
 
 
 def _raising(chain: Chain) -> Chain:
-    """Return a chain whose steps leave refused records to the guard."""
+    """Return a chain whose steps raise their refusals, so that the guard writes the dead letters."""
     return Chain(
         msgspec.structs.replace(step, on_error="raise")
         if isinstance(step, Interceptor) and step.on_error in ("drop", "dead_letter")
@@ -874,7 +882,7 @@ def _raising(chain: Chain) -> Chain:
 
 
 def _require_only_slice_waits(session: Session) -> None:
-    """Refuse a chain that judges if steps other than slice keep records back."""
+    """Raise a ConfigError if steps of the chain that judges, other than slice, keep records back."""
     waiting = set(session.names_of_waiting)
     others = [each.name for each in session.steps if each.name in waiting and not each.states("splits")]
     if others:
@@ -885,7 +893,7 @@ def _require_only_slice_waits(session: Session) -> None:
 
 
 def _require_none_flushes(session: Session) -> None:
-    """Refuse a second chain that keeps records back."""
+    """Raise a ConfigError if steps of the second chain keep records back."""
     keeping = [each.name for each in session.steps if offered(each.opened, Flushes) is not None]
     if keeping:
         names = ", ".join(keeping)
@@ -912,21 +920,21 @@ def _windows(session: Session) -> set[int]:
     }
 
 
-def _is_of_no_use(error: KafkaError) -> bool:
-    """Return whether an error makes a client unusable."""
+def _makes_client_unusable(error: KafkaError) -> bool:
+    """Return whether an error ends the use of a client, so that a new client is needed."""
     return is_fatal(error) or kind_of(error) is Kind.MEMBER_FENCED
 
 
-def _judged(outcome: Outcome) -> _Judged:
+def _count_key(outcome: Outcome) -> _CountKey:
     """Return the topic, verdict and reason by which an outcome is counted."""
-    return _Judged(outcome.unit.topic_partition[0], verdict_of(outcome), outcome.why)
+    return _CountKey(outcome.unit.topic_partition[0], verdict_of(outcome), outcome.why)
 
 
-def _counted(outcomes: Iterable[Outcome]) -> Counter[_Judged]:
+def _counted(outcomes: Iterable[Outcome]) -> Counter[_CountKey]:
     """Count original records by topic, verdict and reason."""
-    counts: Counter[_Judged] = Counter()
+    counts: Counter[_CountKey] = Counter()
     for outcome in outcomes:
-        counts[_judged(outcome)] += len(outcome.unit.records)
+        counts[_count_key(outcome)] += len(outcome.unit.records)
     return counts
 
 

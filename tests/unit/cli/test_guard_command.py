@@ -42,8 +42,8 @@ if TYPE_CHECKING:
             ("--route", "a=b", "--audit-topic", "no such"),
             "audit_topic: expected a topic's name, found 'no such'",
         ),
-        (("--route", "a=b", "--group", ""), "group_id: expected a name"),
-        (("--route", "a=b", "--instance", ""), "instance: expected a name"),
+        (("--route", "a=b", "--group", ""), "group_id: expected a non-empty name"),
+        (("--route", "a=b", "--instance", ""), "instance: expected a non-empty name"),
         ((), "Missing option '--route'"),
     ],
 )

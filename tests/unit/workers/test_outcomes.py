@@ -76,6 +76,26 @@ class TestTransact:
         run(sender, [Outcome(unit_of(b"v"), "sent", records)], decide_again=decide_again)
         assert told == [{1: TOO_LARGE, 2: TOO_LARGE}]
 
+    def test_delivery_reports_are_returned_by_outcome(self) -> None:
+        """Also for an outcome without records, and not for the account."""
+
+        class Reports:
+            def send(self, records: Sequence[Record], *_: Any, delivered: dict[int, Any]) -> dict[int, Any]:
+                delivered.update(enumerate(record.value for record in records))
+                return {}
+
+        outcomes = [
+            Outcome(unit_of(b"v"), "sent", [Record("paid", value) for value in values])
+            for values in ((b"a", b"b"), (), (b"c",))
+        ]
+        reports: dict[Outcome, list[Any]] = {}
+        run(Reports(), outcomes, account_of=lambda *_: Record("accounts", b"{}"), reports_by_outcome=reports)
+        assert list(reports.items()) == [
+            (outcomes[0], [b"a", b"b"]),
+            (outcomes[1], []),
+            (outcomes[2], [b"c"]),
+        ]
+
     def test_a_dead_letter_that_is_refused_becomes_a_stub(self) -> None:
         sender = Refuses(lambda record: record.value is not None)
         run(sender, [dead_lettered(unit_of(b"v"))])

@@ -155,7 +155,7 @@ class TestAChain:
     def test_that_keeps_records_back_does_not_replace_another(self, ingress: Ingress) -> None:
         """The chain in force goes on, with its windows."""
         guard, answers = guard_of(ingress), Answers()
-        judge = guard._begin(answers, dry_run=False)
+        judge = guard._open_judge(answers, dry_run=False)
         judge.begin((INGRESS, 0))
         (record,) = ingress.sent(b"v")
         guard._topics = dict.fromkeys((INGRESS, "orders", LETTERS), 1)
@@ -236,15 +236,15 @@ class TestAPartitionWithoutALeader:
     def test_leaves_the_others_alone(self, ingress: Ingress, look_back_s: int | None) -> None:
         """Unless they may have copies of its records, which only reading it again would tell."""
         guard, answers = guard_of(ingress, look_back_s=look_back_s), Answers()
-        judge = guard._begin(answers, dry_run=False)
+        judge = guard._open_judge(answers, dry_run=False)
         guard._on_assign(answers, [TopicPartition(INGRESS, number) for number in range(2)])
         assert answers.assigned == [(0, 5), (1, OFFSET_BEGINNING)]
         assert (answers.paused, judge.assigned) == ([1], [(INGRESS, 0)])
         assert guard.status().held == {f"{INGRESS}[1]": "the partition has no leader"}
         assert judge.is_blind == (look_back_s is None)
         answers.leaders[1] = 2
-        guard._look(answers)
-        assert guard._left_alone - guard._leaderless == {(INGRESS, 1)}
+        guard._refresh_topics(answers)
+        assert guard._assignment.unreadable - guard._leaderless == {(INGRESS, 1)}
         guard._on_revoke(answers, [TopicPartition(INGRESS, number) for number in range(2)])
         assert guard.status().held == {}
         assert not judge.is_blind
@@ -266,7 +266,7 @@ class TestACluster:
     def test_that_goes_is_waited_for_also_if_nothing_has_come_yet(
         self, ingress: Ingress, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headerware.ops.guard.worker._LOOK_FOR_TOPICS_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._TOPICS_INTERVAL_S", 0.2)
         told: list[Any] = []
         with EmbeddedCluster(topics={INGRESS: 1, "orders": 1, LETTERS: 1}) as embedded:
             guard = guard_of(ingress, embedded.bootstrap_servers, timeout_s=4.0, look_back_s=0)
@@ -299,7 +299,7 @@ class TestAnAuditTopic:
         guard = guard_of(ingress, second=Chain([Hears()]), audit_topic="accounts")
         topics = (INGRESS, "orders", LETTERS, "accounts")
         answers = Answers()
-        judge = guard._begin(answers, dry_run=False)
+        judge = guard._open_judge(answers, dry_run=False)
         guard._topics = dict.fromkeys(topics, 1)
         judge.begin((INGRESS, 0))
         (record,) = ingress.sent(b"v")
