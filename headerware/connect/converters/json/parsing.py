@@ -42,7 +42,9 @@ _EXPONENT: Final = b"0e"
 _TOO_MANY_DIGITS: Final = b"0" * (_MAX_DIGITS + 1)
 _COLONS: Final = (b'":', b" :", b"\t:", b"\n:", b"\r:")
 # A string matches even if it has no end, so that the search never begins again within it.
-_STRING_OR_NUMBER: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|(-?[0-9][0-9.eE+-]*+)', re.DOTALL)
+_STRING_OR_NUMBER: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.?)*+"?|([0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)', re.DOTALL
+)
 _BYTE: Final = re.compile(r"\(byte ([0-9]+)\)")
 
 

@@ -198,6 +198,7 @@ class TestErrors:
             (b'{"a":[1,x]}', r"^expected JSON, found 11 bytes that are malformed at byte 8$"),
             (b'{"a":1', r"^expected JSON, found 6 bytes that are malformed$"),
             (b'{"a":"\xff"}', r"^expected JSON, found 9 bytes that are malformed$"),
+            (b"[1" + b"-1" * 1_000, r"^expected JSON, found 2002 bytes that are malformed at byte 2$"),
             (b"[" * 100_000, r"^expected JSON, found 100000 bytes that are nested too deeply$"),
             (b"1e400", "^expected numbers in the range of a float of 64 bits, found a larger one$"),
         ],
