@@ -94,7 +94,7 @@ def _open(loaded: RunConfig, chain: Chain) -> None:
     """Open what a run opens on this machine; interceptors that report to topics need no cluster here."""
     transactional = loaded.delivery == "exactly_once"
     chain.open(Context(side="producer", bootstrap_servers=_SERVERS, transactional=transactional)).close()
-    with loaded.opened_transformers():
+    with loaded.new_transformers():
         pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import msgspec
@@ -19,12 +19,31 @@ from headerware.sources.transformers import Transformers, transformer_type
 if TYPE_CHECKING:
     from headerware.sources.source import ItemContext
 
-OnRecordError = Literal["raise", "skip", "drop", "dead_letter"]
-OnObjectError = Literal["raise", "skip", "drop", "dead_letter"]
+OnError = Literal["raise", "skip", "drop", "dead_letter"]
 Distribution = Literal["hash", "partition", "all"]
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+_PARTITION: Final = re.compile(r"0*([0-9]{1,10})")
+_MAX_PARTITION: Final = (1 << 31) - 1
+_MAX_SHOWN: Final = 40
+"""How many characters of a wrong partition an error shows."""
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
+_VARIABLES: Final = ("name", "source", "topic", "partition")
+_MINIMUMS: Final[Mapping[str, float]] = {
+    "ring_buffer": 0,
+    "rescan_interval_s": 0,
+    "listing_pause_s": 0.01,
+    "queue_records": 1,
+    "queue_bytes": 1,
+    "poll_records": 1,
+    "poll_bytes": 1,
+    "poll_wait_s": 0,
+    "tasks": 1,
+    "retry_deadline_s": 0,
+    "retry_pause_s": 0.001,
+    "retry_max_pause_s": 0.001,
+}
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,12 +54,14 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         source: the source: a :class:`Source`, or a table of ``type`` and its options.
         extractor: the extractor that makes records of an object: an :class:`Extractor`, or a table of
             ``type`` and its options. Some sources have their own.
-        topic: the topic, as a template. ``{topic}`` stands for the item's hint, ``{source}`` for the source's
-            type, ``{name}`` for the option ``name``, and other variables for named groups of ``key_pattern``.
-        partition: the partition, as a number or a template such as ``{partition}``. None uses the item's
-            hint, or without a hint the partitioner.
+        topic: the topic, as a template. ``{topic}`` and ``{partition}`` stand for the item's hints,
+            ``{source}`` for the source's type, ``{name}`` for the option ``name``, and other variables for
+            named groups of ``key_pattern``.
+        partition: the partition, as a number or a template such as ``{partition}``, with the variables of
+            ``topic``. If None, the item's hint decides; without a hint, the partitioner.
         key_pattern: a regular expression that must match the complete text of the key; its named groups are
-            variables for ``topic`` and ``partition``. A key that does not match is an error of the object.
+            variables for ``topic`` and ``partition``, so they have other names than the variables above. A
+            key that does not match is an error of the object.
         transformers: native transformers, in order.
         headers: whether records get ``hw.source``, ``hw.source.key``, ``hw.source.record`` and
             ``content-type``.
@@ -56,8 +77,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         poll_bytes: how many bytes of records a poll returns at most; a larger record is returned alone.
         poll_wait_s: how long a poll waits for a record, in seconds.
         tasks: how many tasks share the source.
-        distribution: how the tasks share the objects: by a ``hash`` of the key; by the item's hint of a
-            ``partition``, or by hash without a hint; or ``all``, for a single task.
+        distribution: how the tasks share the objects. ``hash``: by a hash of the key. ``partition``: by the
+            item's partition, or by a hash of the key if the item has none. ``all``: not at all, for a source
+            that must not be divided; ``tasks`` must be 1.
         retry_deadline_s: how long listing and opening are tried again, in seconds; 0 means never. Other
             objects are read in the meantime, unless ``on_object_error`` is ``raise``.
         retry_pause_s: the first pause between attempts, in seconds; each pause is twice as long as the last.
@@ -65,11 +87,12 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         on_record_error: how a record that cannot be read is treated: ``raise`` stops the source, ``skip``
             logs and skips the record, ``drop`` only counts it, ``dead_letter`` publishes the object's key and
             the record's number.
-        on_object_error: how an object that cannot be read or ends too early is treated: ``raise`` stops the
-            source, ``skip`` logs the error and tries the object again with a later listing, ``drop`` gives
-            the object up until it changes, and ``dead_letter`` gives it up too, and publishes the object's
-            key and the number of the missing record.
-        dead_letter_topic: the topic for dead letters; ``{topic}`` stands for the topic of the records.
+        on_object_error: how an object that cannot be read or ends too early is treated. ``raise`` stops the
+            source. ``skip`` logs the error, and tries the object again with a later listing. ``drop`` gives
+            the object up until it changes. ``dead_letter`` does the same, and publishes the object's key and
+            the number of the missing record.
+        dead_letter_topic: the topic for dead letters; ``{topic}`` stands for the topic of the records, and is
+            the only variable.
 
     Raises:
         ConfigError: an option cannot work, or the source sets the option itself.
@@ -97,8 +120,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retry_deadline_s: float = 300.0
     retry_pause_s: float = 0.5
     retry_max_pause_s: float = 30.0
-    on_record_error: OnRecordError = "raise"
-    on_object_error: OnObjectError = "raise"
+    on_record_error: OnError = "raise"
+    on_object_error: OnError = "raise"
     dead_letter_topic: str = "{topic}.dead-letter"
 
     @classmethod
@@ -122,34 +145,36 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         made = options_from(table, cls, what="source configuration", path=path, folder=folder)
         for option in made.source.fixed:
             if option in table:
-                raise _decided(made.source, f"{path}.{option}" if path else option)
+                raise _set_by_source_error(made.source, f"{path}.{option}" if path else option)
         return made
 
     def __post_init__(self) -> None:
         """Apply the options that the source sets, and refuse options that cannot work."""
-        if not _TOPIC.fullmatch(self.name):
-            raise ConfigError("expected a name of only letters, digits, '.', '_' and '-'", path="name")
+        if not _SOURCE_NAME.fullmatch(self.name):
+            raise ConfigError(
+                "expected 1 to 249 letters, digits, '.', '_' and '-', found another name", path="name"
+            )
         if not isinstance(self.source, Source):
             raise ConfigError(
                 f"expected a Source, found {type(self.source).__name__}; a TOML file needs a table with "
                 'type = "..."',
                 path="source",
             )
+        if self.extractor is not None:
+            force_setattr(self, "extractor", extractor_from(self.extractor))
         self._apply_fixed()
         if self.extractor is None:
             raise ConfigError("this source needs an extractor, found none; name one", path="extractor")
-        force_setattr(self, "extractor", extractor_from(self.extractor))
         self._check_numbers()
         if self.distribution == "all" and self.tasks > 1:
             raise ConfigError(
-                "'all' gives each object to all tasks, but no object may be read twice; use 'hash', or one "
-                "task",
+                "'all' does not divide the source, and no object may be read twice; use 'hash', or one task",
                 path="distribution",
             )
         if self.start_key is not None:
             self.first_key()
         self._check_templates()
-        self.opened_transformers()
+        self.new_transformers()  # only to check their options and types
 
     def __repr__(self) -> str:
         """Show the name only, because some options may be secret."""
@@ -177,12 +202,12 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         except SourceError as error:
             raise ConfigError(str(error), path="start_key") from error
 
-    def opened_transformers(self) -> Transformers:
-        """Return the native transformers, not initialized yet."""
+    def new_transformers(self) -> Transformers:
+        """Return new transformers; the caller initializes them."""
         return Transformers(self.transformers, given=self.extractor.gives)
 
     def key_text(self, key: Any) -> str:
-        """Return a native key as text, by the source's key serde, or without one by ``str``."""
+        """Return a key as text, from the source's key serde if it has one, else from ``str``."""
         return self.source.keys.to_text(key) if self.source.keys is not None else str(key)
 
     def route(self, context: ItemContext) -> tuple[str, int | None]:
@@ -192,44 +217,45 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             SourceError: the key does not match the pattern, a variable has no value, or the result is not the
                 name of a topic or the number of a partition.
         """
-        values = {
-            "name": self.name,
-            "source": self.source.type,
-            "topic": context.topic,
-            "partition": context.partition,
-        }
+        built_in = (self.name, self.source.type, context.topic, context.partition)
+        values = dict[str, Any](zip(_VARIABLES, built_in, strict=True))
         if self.key_pattern is not None:
             found = re.fullmatch(self.key_pattern, self.key_text(context.key))
             if found is None:
-                raise SourceError("the object's complete key does not match key_pattern")
+                raise SourceError("expected a key that key_pattern matches completely, found another")
             values |= {group: text for group, text in found.groupdict().items() if text is not None}
-        topic = _filled(self.topic, values, "topic")
-        if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        topic = _fill_template(self.topic, values, "topic")
+        if not _TOPIC_NAME.fullmatch(topic):
             raise SourceError(f"the template topic gives {topic!r}, expected the name of a topic")
         if self.partition is None:
             return topic, context.partition
         if isinstance(self.partition, int):
             return topic, self.partition
-        number = _filled(self.partition, values, "partition")
-        if not (number.isascii() and number.isdigit()):
-            raise SourceError(f"the template partition gives {number!r}, expected decimal digits")
-        return topic, int(number)
+        text = _fill_template(self.partition, values, "partition")
+        number = _partition_of(text)
+        if number is None:
+            raise SourceError(
+                f"the template partition gives {text[:_MAX_SHOWN]!r}, expected decimal digits of a number up "
+                f"to {_MAX_PARTITION}"
+            )
+        return topic, number
 
     def _apply_fixed(self) -> None:
         options = {option.name: option for option in fields(type(self)) if not option.required}
-        for name, value in self.source.fixed.items():
+        for name, fixed in self.source.fixed.items():
             if name not in options:
                 raise ConfigError(
                     f"the source {self.source.type!r} sets this, but it is not an option", path=name
                 )
+            value = extractor_from(fixed) if name == "extractor" else fixed
             option, given = options[name], getattr(self, name)
             default = option.default if option.default_factory is NODEFAULT else option.default_factory()
             if given not in (default, value):  # a changed copy has the source's value already
-                raise _decided(self.source, name)
+                raise _set_by_source_error(self.source, name)
             force_setattr(self, name, value)
 
     def _check_numbers(self) -> None:
-        for option, least in _LEAST.items():
+        for option, least in _MINIMUMS.items():
             if not getattr(self, option) >= least:  # nan is not
                 raise ConfigError(f"expected at least {least}, found {getattr(self, option)}", path=option)
         if self.poll_records > self.queue_records:
@@ -243,42 +269,60 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             groups = re.compile(self.key_pattern or "").groupindex
         except re.error as error:
             raise ConfigError(f"expected a regular expression: {error}", path="key_pattern") from None
-        if isinstance(self.partition, int) and self.partition < 0:
-            raise ConfigError(f"expected a number from 0, found {self.partition}", path="partition")
-        for option in ("topic", "partition"):
-            template = getattr(self, option)
-            if not isinstance(template, str):
-                continue
-            if not set("{}").isdisjoint(_VARIABLE.sub("", template)):
-                raise ConfigError("expected braces only around variables, found another brace", path=option)
-            for variable in _VARIABLE.findall(template):
-                if variable not in _VARIABLES and variable not in groups:
-                    known = ", ".join([*_VARIABLES, *groups])
-                    raise ConfigError(f"unknown variable {{{variable}}}; known: {known}", path=option)
+        for group in groups:
+            if group in _VARIABLES:
+                raise ConfigError(
+                    f"expected groups with other names than the variables {', '.join(_VARIABLES)}, found "
+                    f"{group!r}; rename the group",
+                    path="key_pattern",
+                )
+        variables = (*_VARIABLES, *groups)
+        _check_topic("topic", self.topic, variables)
+        _check_topic("dead_letter_topic", self.dead_letter_topic, ("topic",))
+        if isinstance(self.partition, str):
+            if _partition_of(_filled_for_check("partition", self.partition, variables)) is None:
+                raise ConfigError(
+                    "expected decimal digits and variables, which together give a number up to "
+                    f"{_MAX_PARTITION}, found another template",
+                    path="partition",
+                )
+        elif self.partition is not None and not 0 <= self.partition <= _MAX_PARTITION:
+            raise ConfigError(
+                f"expected a number from 0 to {_MAX_PARTITION}, found {self.partition}", path="partition"
+            )
 
 
-_VARIABLES: Final = ("name", "source", "topic", "partition")
-_LEAST: Final[Mapping[str, float]] = {
-    "ring_buffer": 0,
-    "rescan_interval_s": 0,
-    "listing_pause_s": 0.01,
-    "queue_records": 1,
-    "queue_bytes": 1,
-    "poll_records": 1,
-    "poll_bytes": 1,
-    "poll_wait_s": 0,
-    "tasks": 1,
-    "retry_deadline_s": 0,
-    "retry_pause_s": 0.001,
-    "retry_max_pause_s": 0.001,
-}
-
-
-def _decided(source: Source[Any], path: str) -> ConfigError:
+def _set_by_source_error(source: Source[Any], path: str) -> ConfigError:
     return ConfigError(f"the source {source.type!r} sets this option itself; remove it", path=path)
 
 
-def _filled(template: str, values: Mapping[str, Any], option: str) -> str:
+def _check_topic(option: str, template: str, variables: Sequence[str]) -> None:
+    if not _TOPIC_NAME.fullmatch(_filled_for_check(option, template, variables)):
+        raise ConfigError(
+            "expected letters, digits, '.', '_', '-' and variables, which together give the name of a topic, "
+            "found another template",
+            path=option,
+        )
+
+
+def _filled_for_check(option: str, template: str, variables: Sequence[str]) -> str:
+    """Return the template with a digit for each variable; refuse unknown variables and other braces."""
+    filled = _VARIABLE.sub("0", template)
+    if not set("{}").isdisjoint(filled):
+        raise ConfigError("expected braces only around variables, found another brace", path=option)
+    for variable in _VARIABLE.findall(template):
+        if variable not in variables:
+            raise ConfigError(f"unknown variable {{{variable}}}; known: {', '.join(variables)}", path=option)
+    return filled
+
+
+def _partition_of(text: str) -> int | None:
+    """Return the partition's number in decimal digits, or None if the text is no such number."""
+    found = _PARTITION.fullmatch(text)
+    return int(found[1]) if found and int(found[1]) <= _MAX_PARTITION else None
+
+
+def _fill_template(template: str, values: Mapping[str, Any], option: str) -> str:
     def value_of(variable: re.Match[str]) -> str:
         value = values.get(variable[1])
         if value is None:

@@ -24,7 +24,7 @@ def record(not_before_ms: int, *, timestamp_ms: int | None = NOW) -> Record:
 
 class TestFarFuture:
     def test_is_refused_at_once(self) -> None:
-        with pytest.raises(InterceptorError, match="max_delay_ms is 3600000") as refused:
+        with pytest.raises(InterceptorError, match=r"at most 3600000 ms .*\(max_delay_ms\)") as refused:
             judged(record(10**15 - 1), Delay())
         assert not isinstance(refused.value, DelayedError)
 
@@ -61,11 +61,39 @@ class TestFarFuture:
             judged(record(NOW + 2 * HOUR_MS, timestamp_ms=NOW + 2 * HOUR_MS), Delay())
         assert not isinstance(refused.value, DelayedError)
 
+    @pytest.mark.parametrize("timestamp_ms", [None, NOW, NOW + 4_500])
+    def test_is_measured_from_now_or_from_an_earlier_timestamp(self, timestamp_ms: int | None) -> None:
+        with pytest.raises(InterceptorError) as refused:
+            judged(record(NOW + 5_000, timestamp_ms=timestamp_ms), Delay(max_delay_ms=1_000))
+        assert str(refused.value) == (
+            "expected a delay of at most 1000 ms from now and from the record's timestamp (max_delay_ms), "
+            "found 5000 ms"
+        )
+
     def test_a_sender_that_asks_for_too_much_is_told(self) -> None:
         with pytest.raises(ConfigError, match="max_delay_ms"):
             Delay(after_ms=HOUR_MS + 1)
         with pytest.raises(ConfigError, match="max_delay_ms"):
             Delay(after_ms_by_topic={"orders": HOUR_MS + 1})
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"after_ms": -5}, r"after_ms: expected 0 to 999999999999999 milliseconds, found -5"),
+            ({"after_ms": 0.5}, r"after_ms: expected 0 to 999999999999999 milliseconds, found 0\.5"),
+            (
+                {"after_ms_by_topic": {"orders": -1}},
+                r"after_ms_by_topic\.orders: expected 0 to .*found -1",
+            ),
+            ({"max_delay_ms": 0}, "max_delay_ms: expected 1 to 2592000000 milliseconds, found 0"),
+            ({"max_delay_ms": 2_592_000_001}, "max_delay_ms: expected 1 to 2592000000 milliseconds"),
+        ],
+    )
+    def test_out_of_range_are_refused_from_code_too(self, options: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            Delay(**options)
 
 
 class TestMalformed:
@@ -91,6 +119,13 @@ class TestWait:
             outcome = session.consume_outcome(record(NOW + 5))
         assert isinstance(outcome, DelayedError)
         assert (outcome.until_ms, letters) == (NOW + 5, [])
+
+    def test_each_time_that_a_record_is_held_back_counts(self) -> None:
+        step = Delay().open(Context(side="consumer", now_ms=lambda: NOW))
+        for _ in range(3):
+            with pytest.raises(DelayedError):
+                step.on_consume(record(NOW + 5))
+        assert step.stats()["delayed"] == 3
 
     def test_slices_are_not_held_one_by_one(self) -> None:
         chain: Any = Chain([Delay(after_ms=1_000), Slice(max_bytes=1_000)])

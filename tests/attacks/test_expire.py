@@ -163,6 +163,23 @@ class TestRules:
         with pytest.raises(ConfigError, match="after_ms_by_topic"):
             Expire(after_ms_by_topic={pattern: 1})
 
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"after_ms": -5}, "after_ms: expected 0 to 999999999999999 milliseconds, found -5"),
+            (
+                {"after_ms_by_topic": {"orders": -1}},
+                r"after_ms_by_topic\.orders: expected 0 to .*found -1",
+            ),
+            ({"clock_skew_ms": -1}, "clock_skew_ms: expected 0 to 3600000 milliseconds, found -1"),
+        ],
+    )
+    def test_numbers_out_of_range_are_refused_from_code_too(
+        self, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=message):
+            Expire(**options)
+
     @pytest.mark.parametrize("option", ["expired", "malformed"])
     def test_words_that_do_not_exist_are_refused(self, option: str) -> None:
         with pytest.raises(ConfigError, match=option):

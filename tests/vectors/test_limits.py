@@ -39,7 +39,7 @@ from headerware.registry.stores import topic as registry_topic
 from headerware.registry.wire import packed_block
 from headerware.serdes import content_types
 from headerware.serdes.avro import limits, schema
-from headerware.sources.config import _TOPIC
+from headerware.sources.config import _SOURCE_NAME
 from headerware.topic_table import snapshot
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ IN_CODE: Final[dict[str, int]] = {
     "`hw.not-before`: how long a record may hold a partition": default(Delay, "max_delay_ms"),
     "`hw.ids`: an id, a length, a count": MAX_ID,
     "`hw.ids`: headers in one block": packed_block.MAX_PACKED,
-    "`hw.source`: a name": max(size for size in range(1, 1_000) if _TOPIC.fullmatch("t" * size)),
+    "`hw.source`: a name": max(size for size in range(1, 1_000) if _SOURCE_NAME.fullmatch("t" * size)),
     "`content-type`: its value": content_types._MAX_BYTES,
     "Avro: a schema's text": AVRO.max_schema_bytes,
     "Avro: the depth of a schema and of a value": AVRO.max_depth,

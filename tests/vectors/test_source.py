@@ -85,7 +85,7 @@ def maker(case: dict[str, Any]) -> RecordMaker:
     config, begin = config_of(case), case["part_begin"]
     split = None if begin is None else Split(begin, begin + 1)
     item = NativeItem(ItemContext(key=key_of(case)))
-    made = RecordMaker(config, item, config.opened_transformers().__enter__(), split)
+    made = RecordMaker(config, item, config.new_transformers().__enter__(), split)
     made.route()
     return made
 

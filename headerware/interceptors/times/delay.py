@@ -1,8 +1,8 @@
-"""The interceptor ``delay``: records wait in their partition until their moment (spec/expires.md)."""
+"""The interceptor ``delay``: hold records back until their not-before time (spec/expires.md)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from headerware.interceptors.times.moments import (
     SendRule,
     check_rules,
     moment_of,
+    require_ms,
 )
 
 if TYPE_CHECKING:
@@ -24,35 +25,35 @@ if TYPE_CHECKING:
 
 _BeyondMax = Literal["refuse", "pass"]
 _Malformed = Literal["keep", "refuse"]
-_DAY_MS = 86_400_000
+_MAX_DELAY_MS: Final = 30 * 86_400_000
 
 
 class Delay(Interceptor, frozen=True, kw_only=True):
-    """Give records a first moment on send, and hold them back until then on consume.
+    """Write the time before which a record must not be read, and hold the record back until then.
 
-    The moment is the header ``hw.not-before``. An application may set the header itself
+    The not-before time is the header ``hw.not-before``. An application may set the header itself
     (:func:`not_before_header`); then this step does not change it. Consumed records keep the header.
 
-    A consumer that reads a record before its moment pauses the partition, and continues with the others. The
+    A consumer that reads a record too early pauses the partition, and continues with the others. The
     order within a partition is kept, so all later records of the partition wait, too; give delayed records a
     topic of their own. Offsets are not committed past a record that waits. Share consumers and Spark cannot
     wait, and refuse a chain with this step.
 
     Args:
         after_ms: how long after sending a record may be read, in milliseconds by the local clock. None writes
-            no moment.
+            no header.
         after_ms_by_topic: the same, by patterns of topics; the first pattern that matches counts, and
             ``after_ms`` if none does.
-        max_delay_ms: how long a record may hold its partition, in milliseconds from now or from the record's
-            timestamp, whichever is earlier. So a forged moment holds no partition for ever.
+        max_delay_ms: the longest delay, in milliseconds, counted from the record's timestamp or from now,
+            whichever is earlier. It limits how long a forged header can block a partition.
         beyond_max: what happens on consume to a record that would wait for longer: ``refuse`` raises, and
             ``on_error`` decides; ``pass`` delivers it at once.
-        malformed: what happens on consume to a record whose moment cannot be read: ``keep`` counts and
-            delivers it at once, ``refuse`` raises.
+        malformed: what happens on consume to a record whose not-before time cannot be read: ``keep`` counts
+            and delivers it at once, ``refuse`` raises.
 
     Raises:
-        ConfigError: a pattern matches no topic, an option has an unknown value, or a delay on send is above
-            ``max_delay_ms``; on opening, the client cannot wait.
+        ConfigError: a pattern is invalid or begins with ``!``, an option has an unknown value, a number is
+            out of range, or a delay on send is above ``max_delay_ms``; on opening, the client cannot wait.
     """
 
     type: ClassVar[str] = "delay"
@@ -62,7 +63,7 @@ class Delay(Interceptor, frozen=True, kw_only=True):
 
     after_ms: Milliseconds | None = None
     after_ms_by_topic: dict[str, Milliseconds] = msgspec.field(default_factory=dict)
-    max_delay_ms: Annotated[int, msgspec.Meta(ge=1, le=30 * _DAY_MS)] = 3_600_000
+    max_delay_ms: Annotated[int, msgspec.Meta(ge=1, le=_MAX_DELAY_MS)] = 3_600_000
     beyond_max: _BeyondMax = "refuse"
     malformed: _Malformed = "keep"
 
@@ -72,12 +73,13 @@ class Delay(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(f"expected refuse or pass, found {self.beyond_max!r}", path="beyond_max")
         if self.malformed not in get_args(_Malformed):
             raise ConfigError(f"expected keep or refuse, found {self.malformed!r}", path="malformed")
-        check_rules(self.after_ms_by_topic)
+        check_rules(self.after_ms, self.after_ms_by_topic)
+        require_ms(self.max_delay_ms, "max_delay_ms", least=1, most=_MAX_DELAY_MS)
         longest_ms = max([self.after_ms or 0, *self.after_ms_by_topic.values()])
         if longest_ms > self.max_delay_ms:
             raise ConfigError(
                 f"expected at least {longest_ms}, the longest delay on send, found {self.max_delay_ms}; a "
-                f"consumer with this chain would refuse such records",
+                "consumer with this chain would refuse such records",
                 path="max_delay_ms",
             )
 
@@ -89,8 +91,8 @@ class Delay(Interceptor, frozen=True, kw_only=True):
         """
         if context.cannot_wait is not None:
             raise ConfigError(
-                f"holds records back until their moment, and {context.cannot_wait}; take the step out of "
-                f"this chain, and use a Consumer or an AsyncConsumer for such topics"
+                f"delay holds records back, and {context.cannot_wait}; take the step out of this chain, and "
+                "use a Consumer or an AsyncConsumer for such topics"
             )
         return DelayStep(self, context)
 
@@ -114,11 +116,12 @@ class DelayStep:
         self._now_ms = context.now_ms
         self._is_dry_run = context.dry_run
         self._rule = SendRule(NOT_BEFORE_HEADER, options.after_ms, options.after_ms_by_topic, context.now_ms)
+        # Bound here, to save a call for each record.
         self.on_send: Callable[[Record], Record] = self._rule.on_send
         self._delayed = self._malformed = self._beyond_max = 0
 
     def on_consume(self, record: Record) -> Record:
-        """Return a record whose moment has come; raise a DelayedError for any other."""
+        """Return a record that may be read now; raise a DelayedError until then."""
         try:
             not_before_ms = moment_of(record, NOT_BEFORE_HEADER)
         except WireFormatError as error:
@@ -131,27 +134,33 @@ class DelayStep:
         now_ms = self._now_ms()
         if not_before_ms <= now_ms:
             return record
-        # Counted from the timestamp, too: otherwise each of many records could hold the partition again.
-        sent_ms = now_ms if record.timestamp_ms is None else min(now_ms, record.timestamp_ms)
-        if not_before_ms - sent_ms > self._options.max_delay_ms:
+        # Counting from now alone would let a sequence of records block the partition one after another.
+        start_ms = now_ms if record.timestamp_ms is None else min(now_ms, record.timestamp_ms)
+        delay_ms = not_before_ms - start_ms
+        if delay_ms > self._options.max_delay_ms:
             self._beyond_max += 1
             if self._options.beyond_max == "pass":
                 return record
             raise InterceptorError(
-                f"its moment comes in {not_before_ms - now_ms} ms, {not_before_ms - sent_ms} ms after its "
-                f"timestamp; max_delay_ms is {self._options.max_delay_ms}"
+                f"expected a delay of at most {self._options.max_delay_ms} ms from now and from the record's "
+                f"timestamp (max_delay_ms), found {delay_ms} ms"
             )
         self._delayed += 1
         if self._is_dry_run:
             return record
-        raise DelayedError(f"its moment comes in {not_before_ms - now_ms} ms", until_ms=not_before_ms)
+        raise DelayedError(f"it may be read in {not_before_ms - now_ms} ms", until_ms=not_before_ms)
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
-        """Return an upper bound of the bytes that a moment adds to a record on the wire."""
+        """Return an upper bound of the bytes that a not-before time adds to a record on the wire."""
         return self._rule.overhead_bytes()
 
     def stats(self) -> dict[str, int]:
-        """Return the counts of moments written, of records that had to wait, and of moments refused."""
+        """Return how many records got a not-before time, and what consuming found.
+
+        ``delayed`` counts how often a record was held back: a record that is offered again too early counts
+        again. ``beyond_max`` and ``malformed`` count the records that were refused, and those that were
+        delivered because ``beyond_max`` is ``pass`` or ``malformed`` is ``keep``.
+        """
         return {
             "written": self._rule.written,
             "delayed": self._delayed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from headerware.interceptors.times.moments import (
     SendRule,
     check_rules,
     moment_of,
+    require_ms,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _Expired = Literal["drop", "refuse"]
 _Malformed = Literal["keep", "refuse"]
+_MAX_SKEW_MS: Final = 3_600_000
 
 
 class Expire(Interceptor, frozen=True, kw_only=True):
@@ -52,7 +54,8 @@ class Expire(Interceptor, frozen=True, kw_only=True):
             delivers it, ``refuse`` raises.
 
     Raises:
-        ConfigError: a pattern is invalid or begins with ``!``, or an option has an unknown value.
+        ConfigError: a pattern is invalid or begins with ``!``, an option has an unknown value, or a number is
+            out of range.
     """
 
     type: ClassVar[str] = "expire"
@@ -61,7 +64,7 @@ class Expire(Interceptor, frozen=True, kw_only=True):
 
     after_ms: Milliseconds | None = None
     after_ms_by_topic: dict[str, Milliseconds] = msgspec.field(default_factory=dict)
-    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 5_000
+    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_SKEW_MS)] = 5_000
     expired: _Expired = "drop"
     malformed: _Malformed = "keep"
 
@@ -71,7 +74,8 @@ class Expire(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(f"expected drop or refuse, found {self.expired!r}", path="expired")
         if self.malformed not in get_args(_Malformed):
             raise ConfigError(f"expected keep or refuse, found {self.malformed!r}", path="malformed")
-        check_rules(self.after_ms_by_topic)
+        check_rules(self.after_ms, self.after_ms_by_topic)
+        require_ms(self.clock_skew_ms, "clock_skew_ms", most=_MAX_SKEW_MS)
 
     def open(self, context: Context) -> ExpireStep:
         """Return the hooks of one session."""

@@ -138,10 +138,19 @@ class SendRule:
         return len(self._name) + _MAX_DIGITS + _FRAMING_BYTES
 
 
-def check_rules(after_ms_by_topic: Mapping[str, int]) -> None:
-    """Refuse rules whose patterns match no topic, or exclude topics."""
+def require_ms(value: object, path: str, *, least: int = 0, most: int = MAX_MOMENT_MS) -> None:
+    """Refuse an option out of range: msgspec checks only options from configuration, not those from code."""
+    if not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"expected {least} to {most} milliseconds, found {value!r}", path=path)
+
+
+def check_rules(after_ms: int | None, after_ms_by_topic: Mapping[str, int]) -> None:
+    """Refuse times that are out of range, and patterns that are invalid or exclude topics."""
+    if after_ms is not None:
+        require_ms(after_ms, "after_ms")
     check_patterns(after_ms_by_topic, path="after_ms_by_topic")
-    for pattern in after_ms_by_topic:
+    for pattern, ms in after_ms_by_topic.items():
+        require_ms(ms, f"after_ms_by_topic.{pattern}")
         if pattern.startswith("!"):
             raise ConfigError(
                 f"expected patterns of topics to include, found {pattern!r}, which excludes topics; the "

@@ -114,7 +114,7 @@ class Worker:
         """Open the source, read it, and close it; report any error to the queue."""
         try:
             with ExitStack() as resources:
-                transformers = resources.enter_context(self._config.opened_transformers())
+                transformers = resources.enter_context(self._config.new_transformers())
                 opened = self._opened()
                 resources.callback(opened.close)
                 reader = self.reader = ObjectReader(

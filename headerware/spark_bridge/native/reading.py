@@ -124,7 +124,7 @@ class _Task:
         config = self._config
         error: BaseException | None = None
         try:
-            with config.opened_transformers() as transformers:
+            with config.new_transformers() as transformers:
                 retried = (OSError, *config.source.retried)
                 reader = ObjectReader(
                     config,

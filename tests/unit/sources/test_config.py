@@ -19,6 +19,10 @@ class Decided(Spool, frozen=True, kw_only=True):
     fixed: ClassVar[Mapping[str, Any]] = {"extractor": Lines(), "ring_buffer": 7}
 
 
+class NamesItsExtractor(Spool, frozen=True, kw_only=True):
+    fixed: ClassVar[Mapping[str, Any]] = {"extractor": "lines"}
+
+
 class Numbered(Spool, frozen=True, kw_only=True):
     keys: ClassVar[Any] = IntegerKeys()
 
@@ -107,17 +111,28 @@ class TestFixedOptions:
         made = SourceConfig(name="x", source=Decided(folder="in"))
         assert msgspec.structs.replace(made, name="y").ring_buffer == 7
 
+    def test_may_name_the_extractor(self) -> None:
+        made = SourceConfig(name="x", source=NamesItsExtractor(folder="in"))
+        assert made.extractor == Lines()
+        assert msgspec.structs.replace(made, tasks=2).extractor == Lines()
+        with pytest.raises(ConfigError, match="extractor: the source 'spool' sets this option itself"):
+            msgspec.structs.replace(made, extractor=Lines(together=2))
+
 
 class TestChecks:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"name": "a b"}, "name: expected a name of only letters"),
+            ({"name": "a b"}, "name: expected 1 to 249 letters, digits"),
+            ({"name": "a" * 250}, "name: expected 1 to 249 letters, digits"),
             ({"extractor": None}, "extractor: this source needs an extractor, found none"),
             ({"source": "spool"}, "source: expected a Source, found str"),
             ({"tasks": 0}, "tasks: expected at least 1"),
             ({"poll_wait_s": float("nan")}, "poll_wait_s: expected at least 0, found nan"),
-            ({"partition": -1}, "partition: expected a number from 0, found -1"),
+            ({"partition": -1}, "partition: expected a number from 0 to 2147483647, found -1"),
+            ({"partition": 2**31}, "partition: expected a number from 0 to 2147483647, found 2147483648"),
+            ({"partition": "x{partition}"}, "partition: expected decimal digits and variables"),
+            ({"partition": "2147483648"}, "partition: expected decimal digits and variables"),
             ({"ring_buffer": -1}, "ring_buffer: expected at least 0"),
             ({"tasks": 2, "distribution": "all"}, "distribution: .*no object may be read twice"),
             (
@@ -127,6 +142,22 @@ class TestChecks:
             ({"topic": "{top}"}, r"topic: unknown variable \{top\}; known: name, source, topic"),
             ({"topic": "{topic"}, "topic: expected braces only around variables"),
             ({"partition": "partition}"}, "partition: expected braces only around variables"),
+            ({"topic": "my topic"}, "topic: expected letters, digits, .* and variables"),
+            ({"topic": "{topic} x"}, "topic: expected letters, digits, .* and variables"),
+            ({"topic": ".."}, "topic: expected letters, digits, .* and variables"),
+            (
+                {"dead_letter_topic": "{tpic} x"},
+                r"dead_letter_topic: unknown variable \{tpic\}; known: topic$",
+            ),
+            ({"dead_letter_topic": "{name}"}, r"dead_letter_topic: unknown variable \{name\}; known: topic$"),
+            ({"dead_letter_topic": "{topic"}, "dead_letter_topic: expected braces only around variables"),
+            (
+                {"dead_letter_topic": "{topic} x"},
+                "dead_letter_topic: expected letters, digits, .* and variables",
+            ),
+            ({"dead_letter_topic": ""}, "dead_letter_topic: expected letters, digits, .* and variables"),
+            ({"key_pattern": "(?P<topic>.*)"}, "key_pattern: expected groups .*, found 'topic'"),
+            ({"key_pattern": "(?P<name>.)(?P<day>.)"}, "key_pattern: expected groups .*, found 'name'"),
             ({"key_pattern": "("}, "key_pattern: expected a regular expression"),
             ({"source": Keyless(folder="."), "start_key": "a"}, "start_key: .*cannot read keys from text"),
             ({"source": Numbered(folder="."), "start_key": "a"}, "start_key: .*decimal digits"),
@@ -146,6 +177,10 @@ class TestRoute:
         found = config().route(ItemContext(key="k", topic="hint", partition=3))
         assert found == ("hint", 3)
 
+    def test_takes_a_partition_with_leading_zeros(self) -> None:
+        made = config(topic="t", partition="{topic}")
+        assert made.route(ItemContext(key="k", topic="0" * 5_000 + "2147483647")) == ("t", 2**31 - 1)
+
     def test_fills_in_templates(self) -> None:
         made = config(
             topic="{source}.{name}.{day}",
@@ -159,9 +194,15 @@ class TestRoute:
         [
             ({}, {}, r"needs \{topic\}"),
             ({}, {"topic": "a b"}, "expected the name of a topic"),
-            ({"topic": ".."}, {}, "expected the name of a topic"),
+            ({}, {"topic": ".."}, "expected the name of a topic"),
             ({"topic": "t", "partition": "{topic}"}, {"topic": "x"}, "expected decimal digits"),
-            ({"topic": "t", "key_pattern": "x+"}, {}, "the object's complete key does not match key_pattern"),
+            ({"topic": "t", "partition": "{topic}"}, {"topic": "9" * 20}, "a number up to 2147483647"),
+            ({"topic": "t", "partition": "{topic}"}, {"topic": "9" * 5_000}, "a number up to 2147483647"),
+            (
+                {"topic": "t", "key_pattern": "x+"},
+                {},
+                "expected a key that key_pattern matches completely, found another",
+            ),
         ],
     )
     def test_refuses_what_names_no_topic_or_partition(

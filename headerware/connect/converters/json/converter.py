@@ -21,14 +21,16 @@ import msgspec
 from headerware.connect.config import ConfigDef, ConfigKey, one_of_any_case
 from headerware.connect.converters.base import TYPE, DualConverter
 from headerware.connect.converters.json.parsing import (
-    REFUSALS,
-    DigitsNeededError,
+    PARSE_ERRORS,
+    JsonParser,
     KafkaParser,
     StrictParser,
-    count_of_names,
-    is_long,
+    check_names,
+    count_names,
+    may_exceed_digit_limit,
 )
 from headerware.connect.converters.json.reading import (
+    DigitsNeededError,
     Read,
     Readers,
     default_of,
@@ -160,7 +162,7 @@ class JsonConverter(DualConverter):
         _check_options(options, mode)
         size, replace_null = options[_SCHEMAS_CACHE_SIZE], options[_REPLACE_NULL]
         self._enveloped: Final[bool] = options[_SCHEMAS_ENABLE]
-        self._parser: Final[KafkaParser | StrictParser] = StrictParser() if mode == STRICT else KafkaParser()
+        self._parser: Final[JsonParser] = StrictParser() if mode == STRICT else KafkaParser()
         self._readers: Final = Readers(mode, replace_null=replace_null)
         self._schemas: Final = _SchemaReader(mode, self._readers)
         numeric = options[_DECIMAL_FORMAT].upper() == "NUMERIC"
@@ -209,7 +211,7 @@ class JsonConverter(DualConverter):
             return NULL
         try:
             if not self._enveloped:
-                return SchemaAndValue(None, self._parser.schemaless(data))
+                return SchemaAndValue(None, self._parser.parse_schemaless(data))
             if self._configured is not None:
                 return self._with_schema(self._configured, data)
             return self._from_envelope(data)
@@ -217,11 +219,11 @@ class JsonConverter(DualConverter):
             raise ConnectDataError(_TOO_DEEP) from None
 
     def _from_envelope(self, data: bytes) -> SchemaAndValue:
-        if is_long(data):
+        if may_exceed_digit_limit(data):
             return self._from_any_envelope(data)
         try:
             envelope = _ENVELOPE.decode(data)
-        except REFUSALS:
+        except PARSE_ERRORS:
             return self._from_any_envelope(data)
         text = bytes(envelope.schema)
         plan, name_count = self._read_plans_by_text[text]
@@ -229,7 +231,7 @@ class JsonConverter(DualConverter):
             return self._from_any_envelope(data)
         payload = envelope.payload
         if self.mode == STRICT:
-            self._parser.check_names(data, name_count + _ENVELOPE_NAMES + count_of_names(payload))
+            check_names(data, name_count + _ENVELOPE_NAMES + count_names(payload))
         try:
             return plan.value(payload, len(data))
         except DigitsNeededError:
@@ -237,29 +239,27 @@ class JsonConverter(DualConverter):
 
     def _from_any_envelope(self, data: bytes) -> SchemaAndValue:
         """Read an envelope and its schema together, which is slower; needed for unusual JSON."""
-        tree = self._parser.exact(data)
+        tree = self._parser.parse_exact(data)
         if not isinstance(tree, dict) or tree.keys() != {"schema", "payload"}:
             raise ConnectDataError(
                 "expected an object of 'schema' and 'payload', because schemas.enable is true; "
                 "set schemas.enable=false to read plain JSON"
             )
-        self._parser.check_names(data, count_of_names(tree))
         plan, payload = self._read_plan(tree["schema"]), tree["payload"]
         if plan is None:
-            return SchemaAndValue(None, self._parser.plain(payload))
+            return SchemaAndValue(None, self._parser.without_decimals(payload))
         return plan.value(payload, len(data))
 
     def _with_schema(self, plan: _ReadPlan, data: bytes) -> SchemaAndValue:
-        tree = self._parser.fast(data)
-        self._parser.check_names(data, count_of_names(tree))
+        tree = self._parser.parse_fast(data)
         try:
             return plan.value(tree, len(data))
         except DigitsNeededError:
-            return plan.value(self._parser.exact(data), len(data))
+            return plan.value(self._parser.parse_exact(data), len(data))
 
     def _parsed_schema(self, text: bytes) -> _ParsedSchema:
-        tree = self._parser.exact(text)
-        return _ParsedSchema(self._read_plan(tree), count_of_names(tree))
+        tree = self._parser.parse_exact(text)
+        return _ParsedSchema(self._read_plan(tree), count_names(tree))
 
     def _read_plan(self, tree: Any) -> _ReadPlan | None:
         schema = self._schemas.schema(tree)
@@ -281,7 +281,7 @@ class JsonConverter(DualConverter):
         if not text:
             return None
         try:
-            return self._read_plan(self._parser.exact(text.encode()))
+            return self._read_plan(self._parser.parse_exact(text.encode()))
         except ConnectDataError as error:
             if self.mode != STRICT:
                 raise

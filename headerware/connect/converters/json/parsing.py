@@ -1,11 +1,9 @@
 """Parse JSON to None, bool, int, float or Decimal, str, list and dict.
 
-A parser's ``fast`` reads numbers with a point or an exponent as floats; ``exact`` reads them as Decimals and
-is used if all digits matter. ``schemaless`` returns a value without a schema. The decimal context has no
-effect.
-
-:class:`StrictParser` accepts only JSON. :class:`KafkaParser` accepts the same texts as Jackson: numbers with
-leading zeros, halves of surrogate pairs, UTF-16 and UTF-32; it ignores all text after the first value.
+:class:`StrictParser` accepts only JSON, and an object only if it has each name once. :class:`KafkaParser`
+accepts the same texts as Jackson: numbers with leading zeros, halves of surrogate pairs, UTF-16 and UTF-32;
+it ignores all text after the first value. :class:`JsonParser` has the contract of both. Parsing does not
+depend on the thread's decimal context.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal as DecimalNumber
 from decimal import InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -25,27 +23,29 @@ from headerware.connect.data.numbers import BigInteger, wrapped_int64
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.numbers import to_float64
 
-MISSING: Final = object()
+_MISSING: Final = object()
 """The value that Kafka reads from no bytes; it has no JSON type."""
 _MAX_DIGITS: Final = 1000
 """Jackson's limit of the digits of a number."""
 _MAX_DEPTH: Final = 1000
 """Jackson's limit of nesting."""
 _MAX_SCALE: Final = (1 << 31) - 1
-_EXPONENT: Final = "expected numbers with exponents of up to 32 bits"
-REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ConnectDataError)
+_SCALE: Final = "expected numbers with a scale of 32 bits, found one"
+PARSE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ConnectDataError)
 """The errors of the msgspec decoders for text that is not JSON, or exceeds their limits."""
 _INT64: Final = range(-(1 << 63), 1 << 63)
-# Translation makes all digits zeros, so that a bytes search finds many of them in a row.
-_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
-_LARGE: Final = b"0" * 19
+# Translation makes all digits zeros, so that a bytes search finds many of them in a row, or an exponent.
+_DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
+_MAYBE_OVER_64_BITS: Final = b"0" * 19
 _NUMBERS: Final = bytes.maketrans(b"123456789.eE+-", b"0" * 14)
-_LONG: Final = b"0" * (_MAX_DIGITS + 1)
+_EXPONENT: Final = b"0e"
+_TOO_MANY_DIGITS: Final = b"0" * (_MAX_DIGITS + 1)
 _COLONS: Final = (b'":', b" :", b"\t:", b"\n:", b"\r:")
-
-
-class DigitsNeededError(Exception):
-    """A number was read as float, but its digits matter; the JSON has to be read again with Decimals."""
+# A string matches even if it has no end, so that the search never begins again within it.
+_STRING_OR_NUMBER: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.?)*+"?|([0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)', re.DOTALL
+)
+_BYTE: Final = re.compile(r"\(byte ([0-9]+)\)")
 
 
 def _decimal_of(text: str) -> DecimalNumber:
@@ -56,34 +56,38 @@ def _decimal_of(text: str) -> DecimalNumber:
 
 def _signed_decimal_of(text: str) -> DecimalNumber:
     """Return the exact number; zero keeps its sign, because it may become a float."""
-    if len(text) > _MAX_DIGITS and sum(map(str.isdigit, text)) > _MAX_DIGITS:
-        raise ConnectDataError(f"expected numbers of up to {_MAX_DIGITS} digits")
+    _require_few_digits(text)
     try:
         number = DecimalNumber(text)
     except InvalidOperation:  # the exponent is too large even for a Decimal
-        raise ConnectDataError(_EXPONENT) from None
+        raise ConnectDataError(f"{_SCALE} whose exponent is larger") from None
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
-        raise ConnectDataError(_EXPONENT)
+        raise ConnectDataError(f"{_SCALE} of {-int(exponent)}")
     return number
 
 
-def _with_numbers(tree: Any, number: Callable[[Any], Any]) -> Any:
+def _require_few_digits(text: str) -> None:
+    if len(text) > _MAX_DIGITS and (digits := sum(map(str.isdigit, text))) > _MAX_DIGITS:
+        raise ConnectDataError(f"expected numbers of up to {_MAX_DIGITS} digits, found one of {digits}")
+
+
+def _replace_numbers(tree: Any, convert: Callable[[Any], Any]) -> Any:
     """Replace all ints and Decimals of a tree in place, without recursion."""
     root = [tree]
     pending: list[Any] = [root]
     while pending:
-        holder = pending.pop()
-        for at, item in holder.items() if holder.__class__ is dict else enumerate(holder):
+        container = pending.pop()
+        for at, item in container.items() if container.__class__ is dict else enumerate(container):
             kind = item.__class__
             if kind is dict or kind is list:
                 pending.append(item)
             elif kind is int or kind is DecimalNumber:
-                holder[at] = number(item)
+                container[at] = convert(item)
     return root[0]
 
 
-def count_of_names(tree: Any) -> int:
+def count_names(tree: Any) -> int:
     """Count the names in all objects."""
     count = 0
     pending: list[Any] = [tree]
@@ -98,9 +102,27 @@ def count_of_names(tree: Any) -> int:
     return count
 
 
-def is_long(data: bytes) -> bool:
-    """Return whether there may be a number of more digits than allowed."""
-    return len(data) > _MAX_DIGITS and _LONG in data.translate(_NUMBERS)
+def check_names(data: bytes, count: int) -> None:
+    """Refuse JSON in which an object has a name twice; ``count`` is the number of names that were read."""
+    # A name's colon follows a quote or white space. If there are no more such colons than names were read, no
+    # name was lost; if there are more, they may be part of a text, so each object is checked.
+    if sum(map(data.count, _COLONS)) > count:
+        try:
+            json.loads(data, object_pairs_hook=_unique)
+        except RecursionError as error:
+            raise _malformed(data, error) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ConnectDataError("expected each name once in a JSON object, found one twice")
+    return made
+
+
+def may_exceed_digit_limit(data: bytes) -> bool:
+    """Return False only if no number has more than 1000 digits."""
+    return len(data) > _MAX_DIGITS and _TOO_MANY_DIGITS in data.translate(_NUMBERS)
 
 
 _FAST: Final = msgspec.json.Decoder()
@@ -108,42 +130,62 @@ _EXACT: Final = msgspec.json.Decoder(float_hook=_decimal_of)
 _SIGNED: Final = msgspec.json.Decoder(float_hook=_signed_decimal_of)
 
 
-class KafkaParser:
-    """Read JSON as Kafka does with Jackson; integers of more than 64 bits wrap."""
+class JsonParser(Protocol):
+    """What both parsers do; text that a parser does not accept raises a ConnectDataError."""
 
-    def fast(self, data: bytes) -> Any:
-        """Read JSON with floats, or with Decimals if this fails."""
-        if is_long(data):
-            return self.exact(data)
+    def parse_fast(self, data: bytes) -> Any:
+        """Parse JSON; numbers with a point or an exponent are floats, or Decimals if this fails."""
+
+    def parse_exact(self, data: bytes) -> Any:
+        """Parse JSON; numbers with a point or an exponent are Decimals, so that no digit is lost."""
+
+    def parse_schemaless(self, data: bytes) -> Any:
+        """Parse JSON, and return it as a value without a schema."""
+
+    def without_decimals(self, tree: Any) -> Any:
+        """Convert a tree of ``parse_exact`` to a value without a schema, in place."""
+
+
+class KafkaParser:
+    """Read JSON as Kafka does with Jackson.
+
+    Integers of more than 64 bits wrap. If an object has a name twice, the last value counts.
+    """
+
+    def parse_fast(self, data: bytes) -> Any:
+        """Parse JSON; numbers with a point or an exponent are floats, or Decimals if this fails."""
+        if may_exceed_digit_limit(data):
+            return self.parse_exact(data)
         try:
             return _FAST.decode(data)
-        except REFUSALS:
-            return self.exact(data)
+        except PARSE_ERRORS:
+            return self.parse_exact(data)
 
-    def exact(self, data: bytes) -> Any:
-        """Read JSON with Decimals."""
-        if is_long(data):
-            return parse_as_jackson(data)
+    def parse_exact(self, data: bytes) -> Any:
+        """Parse JSON; numbers with a point or an exponent are Decimals."""
+        if may_exceed_digit_limit(data):
+            return _parse_as_jackson(data)
         try:
             return _EXACT.decode(data)
-        except REFUSALS:
-            return parse_as_jackson(data)
+        except PARSE_ERRORS:
+            return _parse_as_jackson(data)
 
-    def schemaless(self, data: bytes) -> Any:
-        """Read a value without a schema: integers of 64 bits, and floats."""
-        if b"-0" not in data and _LARGE not in data.translate(_DIGITS) and not is_long(data):
+    def parse_schemaless(self, data: bytes) -> Any:
+        """Parse a value without a schema: integers of 64 bits, and floats."""
+        if (
+            b"-0" not in data
+            and _MAYBE_OVER_64_BITS not in data.translate(_DIGITS)
+            and not may_exceed_digit_limit(data)
+        ):
             try:
                 return _FAST.decode(data)
-            except REFUSALS:
+            except PARSE_ERRORS:
                 pass
-        return self.plain(self.exact(data))
+        return self.without_decimals(self.parse_exact(data))
 
-    def plain(self, tree: Any) -> Any:
-        """Return the value without a schema that a tree with Decimals stands for."""
-        return None if tree is MISSING else _with_numbers(tree, _wrapped)
-
-    def check_names(self, data: bytes, count: int) -> None:
-        """Accept a name that an object has twice, as Kafka does: the last one counts."""
+    def without_decimals(self, tree: Any) -> Any:
+        """Convert a tree of ``parse_exact`` to a value without a schema; nothing is null."""
+        return None if tree is _MISSING else _replace_numbers(tree, _wrapped)
 
 
 def _wrapped(number: DecimalNumber | int) -> int | float:
@@ -151,50 +193,50 @@ def _wrapped(number: DecimalNumber | int) -> int | float:
 
 
 class StrictParser:
-    """Read JSON, in which an object has each name once; numbers keep their values."""
+    """Read JSON in which an object has each name once; numbers keep their values."""
 
-    def fast(self, data: bytes) -> Any:
-        """Read JSON with floats, or with Decimals if a number is too large for a float."""
+    def parse_fast(self, data: bytes) -> Any:
+        """Parse JSON with floats, or with Decimals if a number is too large for a float."""
+        _require_short_numbers(data)
         try:
-            return _FAST.decode(data)
+            tree = _FAST.decode(data)
         except msgspec.ValidationError:
-            return self.exact(data)
-        except REFUSALS as error:
+            return self.parse_exact(data)
+        except PARSE_ERRORS as error:
             raise _malformed(data, error) from None
-
-    def exact(self, data: bytes) -> Any:
-        """Read JSON with Decimals."""
-        try:
-            return _SIGNED.decode(data)
-        except REFUSALS as error:
-            raise _malformed(data, error) from None
-
-    def schemaless(self, data: bytes) -> Any:
-        """Read a value without a schema; integers of more than 64 bits are ``BigInteger``."""
-        tree = self.fast(data)
-        self.check_names(data, count_of_names(tree))
-        if (
-            tree.__class__ is DecimalNumber
-            or b"e" in data
-            or b"E" in data
-            or _LARGE in data.translate(_DIGITS)
-        ):
-            return self.plain(tree)
+        check_names(data, count_names(tree))
         return tree
 
-    def plain(self, tree: Any) -> Any:
-        """Return the value without a schema that a tree with Decimals stands for."""
-        return _with_numbers(tree, _unwrapped)
+    def parse_exact(self, data: bytes) -> Any:
+        """Parse JSON; numbers with a point or an exponent are Decimals."""
+        _require_short_numbers(data)
+        try:
+            tree = _SIGNED.decode(data)
+        except PARSE_ERRORS as error:
+            raise _malformed(data, error) from None
+        check_names(data, count_names(tree))
+        return tree
 
-    def check_names(self, data: bytes, count: int) -> None:
-        """Refuse JSON in which an object has a name twice; ``count`` names were read."""
-        # A name's colon follows a quote or white space. If there are no more such colons than names were
-        # read, no name was lost; if there are more, they may be part of a text, so each object is checked.
-        if sum(map(data.count, _COLONS)) > count:
-            try:
-                json.loads(data, object_pairs_hook=_unique)
-            except RecursionError as error:
-                raise _malformed(data, error) from None
+    def parse_schemaless(self, data: bytes) -> Any:
+        """Parse a value without a schema; integers of more than 64 bits are ``BigInteger``."""
+        tree = self.parse_fast(data)
+        # An integer of more than 64 bits has many digits. A number that is too large for a float, which is a
+        # Decimal here, has many digits or an exponent.
+        digits = data.translate(_DIGITS)
+        if _EXPONENT in digits or _MAYBE_OVER_64_BITS in digits:
+            return self.without_decimals(tree)
+        return tree
+
+    def without_decimals(self, tree: Any) -> Any:
+        """Convert a tree of ``parse_exact`` to a value without a schema."""
+        return _replace_numbers(tree, _unwrapped)
+
+
+def _require_short_numbers(data: bytes) -> None:
+    if may_exceed_digit_limit(data):
+        for found in _STRING_OR_NUMBER.finditer(data):
+            if found[1] is not None:
+                _require_few_digits(found[1].decode())
 
 
 def _unwrapped(number: DecimalNumber | int) -> int | float:
@@ -202,29 +244,26 @@ def _unwrapped(number: DecimalNumber | int) -> int | float:
         return number if number in _INT64 else BigInteger(number)
     found = to_float64(number)
     if math.isinf(found):
-        raise ConnectDataError("expected numbers in the range of a float of 64 bits")
+        raise ConnectDataError("expected numbers in the range of a float of 64 bits, found a larger one")
     return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ConnectDataError("a name occurs twice in a JSON object")
-    return made
 
 
 def _malformed(data: bytes, error: Exception) -> ConnectDataError:
     if isinstance(error, ConnectDataError):
         return error
     problem = "nested too deeply" if isinstance(error, RecursionError) else "malformed"
-    return ConnectDataError(f"expected JSON, found {len(data)} bytes that are {problem}")
+    place = _BYTE.search(str(error))
+    where = f" at byte {place[1]}" if place else ""
+    return ConnectDataError(f"expected JSON, found {len(data)} bytes that are {problem}{where}")
 
 
-_ESCAPE: Final = "surrogateescape"
+# Jackson's grammar, for texts that msgspec does not accept
+
+_KEEP_BAD_BYTES: Final = "surrogateescape"
 """The codec's error handler that keeps bytes that are not UTF-8, as characters that no string may hold."""
-_HOLDERS: Final = (list, dict)
+_CONTAINERS: Final = (list, dict)
 _WORDS: Final = {"true": True, "false": False, "null": None}
-_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SIMPLE_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _MARKS: Final = (
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -248,21 +287,21 @@ _VALUE: Final = re.compile(
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _PART_OF_NUMBER: Final = re.compile(r"[^ \t\r\n]")
 _PART_OF_WORD: Final = re.compile(r"[\w$]")
-_ESCAPED: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9A-Fa-f]{4})')
+_ESCAPE_SEQUENCE: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9A-Fa-f]{4})')
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def parse_as_jackson(data: bytes) -> Any:
-    """Read the first value of the bytes, with Decimals; return MISSING if there is none."""
+def _parse_as_jackson(data: bytes) -> Any:
+    """Parse the first value of the bytes, with Decimals; return _MISSING if there is none."""
     text = _decoded(data)
-    at = _space(text, 0)
+    at = _skip_space(text, 0)
     if at == len(text):
-        return MISSING
+        return _MISSING
     return _JacksonParser(text, at).parse()
 
 
 class _JacksonParser:
-    """A position in a text, and the lists and objects that are open there; there is no recursion."""
+    """Parse one JSON value with an explicit stack, so that deep nesting does not recurse."""
 
     def __init__(self, text: str, at: int) -> None:
         self._text: Final = text
@@ -274,11 +313,11 @@ class _JacksonParser:
     def parse(self) -> Any:
         while True:
             value = self._value()
-            if value.__class__ in _HOLDERS and self._opened(value):
+            if value.__class__ in _CONTAINERS and self._open_container(value):
                 continue
             if not self._open:
                 return value
-            value = self._closed(value)
+            value = self._add_and_close(value)
             if not self._open:
                 return value
 
@@ -293,44 +332,45 @@ class _JacksonParser:
         if kind == "string":
             return _unescaped(match["string"])
         if kind == "word":
-            return self._at_root(_WORDS[match[0]], _PART_OF_WORD)
-        return self._at_root(_number(match["integral"], match["rest"] or ""), _PART_OF_NUMBER)
+            return self._require_end_of_scalar(_WORDS[match[0]], _PART_OF_WORD)
+        number = _number(match["integral"], match["rest"] or "")
+        return self._require_end_of_scalar(number, _PART_OF_NUMBER)
 
-    def _at_root(self, value: Any, going_on: re.Pattern[str]) -> Any:
-        if not self._open and going_on.match(self._text, self._at):
+    def _require_end_of_scalar(self, value: Any, continuation: re.Pattern[str]) -> Any:
+        if not self._open and continuation.match(self._text, self._at):
             raise self._malformed()
         return value
 
-    def _opened(self, holder: Any) -> bool:
+    def _open_container(self, container: Any) -> bool:
         """Open a list or object, and return whether it has any items."""
         if len(self._open) >= _MAX_DEPTH:
             raise ConnectDataError(f"expected JSON that is nested {_MAX_DEPTH} levels deep at most")
-        self._at = _space(self._text, self._at)
-        if self._text.startswith("]" if holder.__class__ is list else "}", self._at):
+        self._at = _skip_space(self._text, self._at)
+        if self._text.startswith("]" if container.__class__ is list else "}", self._at):
             self._at += 1
             return False
-        self._open.append(holder)
-        if holder.__class__ is dict:
+        self._open.append(container)
+        if container.__class__ is dict:
             self._name()
         return True
 
-    def _closed(self, value: Any) -> Any:
+    def _add_and_close(self, value: Any) -> Any:
         """Add a value to its list or object, and return the outermost list or object that ends here."""
         while self._open:
-            holder = self._open[-1]
-            if holder.__class__ is list:
-                holder.append(value)
+            container = self._open[-1]
+            if container.__class__ is list:
+                container.append(value)
             else:
-                holder[self._names.pop()] = value
-            self._at = _space(self._text, self._at)
+                container[self._names.pop()] = value
+            self._at = _skip_space(self._text, self._at)
             found = self._text[self._at : self._at + 1]
             self._at += 1
             if found == ",":
-                self._at = _space(self._text, self._at)
-                if holder.__class__ is dict:
+                self._at = _skip_space(self._text, self._at)
+                if container.__class__ is dict:
                     self._name()
                 break
-            if found != ("]" if holder.__class__ is list else "}"):
+            if found != ("]" if container.__class__ is list else "}"):
                 raise self._malformed()
             value = self._open.pop()
         return value
@@ -351,13 +391,13 @@ class _JacksonParser:
 
 def _decoded(data: bytes) -> str:
     for mark, codec in _MARKS:
-        if data.startswith(mark) and len(data) > 3:
+        if data.startswith(mark) and len(data) > 3:  # Jackson looks for a mark only in four bytes or more
             return _text(data[len(mark) :], codec)
     return _text(data, _codec(data))
 
 
 def _text(data: bytes, codec: str) -> str:
-    return data.decode(codec, _ESCAPE if codec == "utf-8" else "replace")
+    return data.decode(codec, _KEEP_BAD_BYTES if codec == "utf-8" else "replace")
 
 
 def _codec(data: bytes) -> str:
@@ -366,21 +406,20 @@ def _codec(data: bytes) -> str:
     return _BY_ZEROS.get(zeros) or _BY_ZEROS.get(zeros[:2]) or "utf-8"
 
 
-def _space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it also matches the empty text
 
 
 def _number(integral: str, rest: str) -> Any:
     if rest:
         return _decimal_of(integral + rest)
-    if len(integral.removeprefix("-")) > _MAX_DIGITS:
-        raise ConnectDataError(f"expected numbers of up to {_MAX_DIGITS} digits")
+    _require_few_digits(integral)
     return int(integral)
 
 
 def _unescaped(text: str) -> str:
     if "\\" in text:
-        text = _ESCAPED.sub(_unescape, text)
+        text = _ESCAPE_SEQUENCE.sub(_unescape, text)
         if _SURROGATE.search(text):
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return text
@@ -388,4 +427,4 @@ def _unescaped(text: str) -> str:
 
 def _unescape(match: re.Match[str]) -> str:
     found = match[1]
-    return chr(int(found[1:], 16)) if len(found) > 1 else _ESCAPES.get(found, found)
+    return chr(int(found[1:], 16)) if len(found) > 1 else _SIMPLE_ESCAPES.get(found, found)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal as DecimalNumber
 from typing import Any, ClassVar, Final, NoReturn
 
-from headerware.connect.converters.json.parsing import DigitsNeededError
 from headerware.connect.data.logical import (
     TIME_TYPES,
     Decimal,
@@ -45,6 +44,10 @@ _VALUES_PER_BYTE: Final = 16
 all fields of its schema, present or not, so that ``{}`` may become thousands of values."""
 _STRUCT_BYTES: Final = 3
 """The fewest bytes of a struct, with the comma after it."""
+
+
+class DigitsNeededError(Exception):
+    """A number was read as float, but its digits matter; the JSON has to be read again with Decimals."""
 
 
 class Readers:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.connect.converters.json.converter import JsonConverter
-from headerware.connect.converters.json.parsing import MISSING, KafkaParser, count_of_names, parse_as_jackson
+from headerware.connect.converters.json.parsing import KafkaParser, StrictParser, count_names
 from headerware.connect.converters.json.reading import (
     bytes_of_base64,
     bytes_of_base64_as_jackson,
 )
-from headerware.connect.errors import ConnectDataError
+from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 
 PLAIN = {"schemas.enable": "false"}
@@ -155,10 +155,78 @@ class TestLeniency:
     @given(value=JSON)
     def test_reads_as_the_fast_way_does(self, value: Any) -> None:
         data = json.dumps(value).encode()
-        assert parse_as_jackson(data) == KafkaParser().exact(data)
+        with_more = data + b" !"  # which only the slow way accepts
+        assert KafkaParser().parse_exact(with_more) == KafkaParser().parse_exact(data)
+
+
+class TestNames:
+    @pytest.mark.parametrize("way", ["parse_fast", "parse_exact", "parse_schemaless"])
+    @pytest.mark.parametrize(
+        "data", [b'{"a":1,"a":2}', b'{"a":1,"a":1e999}', b'[{"b":{"a":1.5,"\\u0061":2}}]']
+    )
+    def test_that_an_object_has_twice_are_refused_by_each_strict_way(self, way: str, data: bytes) -> None:
+        with pytest.raises(
+            ConnectDataError, match="expected each name once in a JSON object, found one twice"
+        ):
+            getattr(StrictParser(), way)(data)
+
+    @pytest.mark.parametrize(
+        "schema", ['{"type":"int32","type":"string"}', '{"type":"int32","doc":"a","doc":"b"}']
+    )
+    def test_of_the_configured_schema_too(self, schema: str) -> None:
+        with pytest.raises(ConnectConfigError, match=r"schema\.content: expected each name once"):
+            JsonConverter({"schema.content": schema})
+        assert JsonConverter({"schema.content": schema}, mode=KAFKA_4_3).to_connect_data("t", b"5").schema
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"schema.content": '{"type":"map","keys":{"type":"string"},"values":{"type":"int8"}}'}],
+    )
+    def test_of_a_value_with_a_schema_too(self, options: dict[str, str]) -> None:
+        payload = '{"a":1,"a":2}'
+        schema = '{"type":"map","keys":{"type":"string"},"values":{"type":"int8"}}'
+        data = payload if options else f'{{"schema":{schema},"payload":{payload}}}'
+        with pytest.raises(ConnectDataError, match="expected each name once"):
+            JsonConverter(options).to_connect_data("t", data.encode())
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            (b"[1,x]", r"^expected JSON, found 5 bytes that are malformed at byte 3$"),
+            (b'{"a":[1,x]}', r"^expected JSON, found 11 bytes that are malformed at byte 8$"),
+            (b'{"a":1', r"^expected JSON, found 6 bytes that are malformed$"),
+            (b'{"a":"\xff"}', r"^expected JSON, found 9 bytes that are malformed$"),
+            (b"[1" + b"-1" * 1_000, r"^expected JSON, found 2002 bytes that are malformed at byte 2$"),
+            (b"[" * 100_000, r"^expected JSON, found 100000 bytes that are nested too deeply$"),
+            (b"1e400", "^expected numbers in the range of a float of 64 bits, found a larger one$"),
+        ],
+    )
+    def test_name_the_place_if_it_is_known(self, data: bytes, message: str) -> None:
+        with pytest.raises(ConnectDataError, match=message):
+            read(data, STRICT)
 
 
 class TestNumbers:
+    @pytest.mark.parametrize("digits", [1001, 4300, 4301, 100_000])
+    @pytest.mark.parametrize(
+        ("text", "more"), [("{}", 0), ("-{}", 0), ('["\\"",1,{}]', 0), ("0.{}", 1), ("{}.5", 1), ("1e{}", 1)]
+    )
+    def test_of_too_many_digits_are_refused_with_their_count(
+        self, digits: int, text: str, more: int, mode: Mode
+    ) -> None:
+        data = text.format("7" * digits)
+        expected = f"^expected numbers of up to 1000 digits, found one of {digits + more}$"
+        with pytest.raises(ConnectDataError, match=expected):
+            read(data.encode(), mode)
+        with pytest.raises(ConnectDataError, match=expected):
+            JsonConverter(mode=mode).to_connect_data("t", f'{{"schema":null,"payload":{data}}}'.encode())
+
+    def test_in_text_may_have_any_number_of_digits(self, mode: Mode) -> None:
+        for text in ("7" * 5_000, '"' + "7" * 5_000, "\\" + "7" * 5_000):
+            assert read(json.dumps([text]).encode(), mode) == [text]
+
     @pytest.mark.parametrize("data", [b"1" * 1001, b"0." + b"1" * 1000, b"[1e" + b"0" * 1000 + b"1]"])
     def test_of_too_many_digits_are_refused_by_jackson(self, data: bytes) -> None:
         with pytest.raises(ConnectDataError, match="digits"):
@@ -172,6 +240,10 @@ class TestNumbers:
     def test_of_too_large_an_exponent_are_refused(self) -> None:
         with pytest.raises(ConnectDataError):
             read(b"1e2147483648", KAFKA_4_3)
+        with pytest.raises(
+            ConnectDataError, match=r"^expected numbers with a scale of 32 bits, found one of 2147483649$"
+        ):
+            KafkaParser().parse_exact(b"1.0e-2147483648")
         with pytest.raises(ConnectDataError):
             read(b"1e2147483647", STRICT)
         for mode in (STRICT, KAFKA_4_3):  # which is more than a Decimal has
@@ -204,11 +276,13 @@ class TestNesting:
 
 class TestNodes:
     def test_nothing_is_missing(self) -> None:
-        assert parse_as_jackson(b"  ") is MISSING
+        assert KafkaParser().parse_exact(b"null") is None
+        assert KafkaParser().parse_exact(b"  ") is not None
+        assert KafkaParser().parse_schemaless(b"  ") is None
 
     def test_counts_names_in_all_objects(self) -> None:
-        assert count_of_names([{"a": {"b": 1}, "c": [{"d": 2}]}, 5]) == 4
-        assert count_of_names("x") == 0
+        assert count_names([{"a": {"b": 1}, "c": [{"d": 2}]}, 5]) == 4
+        assert count_names("x") == 0
 
 
 class TestBase64:
