@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import QUIET, Cluster, cluster_options, require_servers
-from headerware.cli.options import json_option
+from headerware.cli.options import config_option, json_option
 from headerware.cli.tables import output_console
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
 
@@ -21,12 +21,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
 
 @click.command()
 @click.argument("topics", nargs=-1)
-@click.option(
-    "--config",
-    envvar="HEADERWARE_CONFIG",
-    type=click.Path(dir_okay=False),
-    help="The chain's file; without this, HEADERWARE_CONFIG names the file.",
-)
+@config_option("The chain's file; without this, HEADERWARE_CONFIG names the file.", exists=False)
 @cluster_options
 @click.option("--group", help="The application's consumer group.")
 @click.option(
