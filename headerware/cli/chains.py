@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -11,7 +13,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from headerware.cli.json_output import show_json
+from headerware.cli.json_output import show_error, show_json
 from headerware.cli.options import json_option
 from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
@@ -40,27 +42,27 @@ _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consu
 
 
 class _TakesFile(click.Command):
-    """A command that also takes its file as ``--config FILE``, as other commands do."""
+    """A command that also takes its file as ``-c FILE`` or ``--config FILE``, as other commands do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move the file of ``--config`` to the front, and parse the arguments."""
+        """Move the files of ``-c`` and ``--config`` to the front, and parse the arguments."""
         rest = list(args)
         files: list[str] = []
         for index, arg in reversed(list(enumerate(args))):
-            if arg == "--config" and index + 1 < len(rest):
-                files += rest[index + 1 : index + 2]
+            if arg in ("-c", "--config") and index + 1 < len(rest):
+                files = [*rest[index + 1 : index + 2], *files]
                 del rest[index : index + 2]
-            elif arg.startswith("--config="):
-                files += [arg.removeprefix("--config=")]
+            elif joined := re.match(r"--config=|-c", arg):
+                files = [arg[joined.end() :], *files]
                 del rest[index]
         return super().parse_args(ctx, [*files, *rest])
 
 
-_config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
+_file = click.Path(dir_okay=False)
 
 
 @click.command(cls=_TakesFile)
-@_config
+@click.argument("configs", metavar="[CONFIG]...", nargs=-1, type=_file)
 @click.option(
     "--open/--no-open",
     "opens",
@@ -77,20 +79,35 @@ _config = click.argument("config", metavar="[CONFIG]", required=False, type=clic
 )
 @json_option
 def check(
-    config: str | None,
+    configs: tuple[str, ...],
     opens: bool,  # noqa: FBT001 - click passes flags by name
     side: Any,
     topics: tuple[str, ...],
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Check a chain's CONFIG file, for CI.
+    """Check a chain's CONFIG file, or several, for CI.
 
-    If something is wrong, the exit code is 1, and one line says what and where. Without CONFIG, the command
-    checks the file that HEADERWARE_CONFIG names.
+    If something is wrong, the exit code is 1, and one line says what and where. All files are checked, also
+    if one of them is wrong. Without CONFIG, the command checks the file that HEADERWARE_CONFIG names.
     """
     if side and not opens:
         raise click.UsageError("--side needs --open: it chooses the client as which the chain is opened")
-    config = _config_file(config)
+    wrong = False
+    for config in configs or (_config_file(None),):
+        try:
+            _check(config, side, topics, opens=opens, as_json=as_json)
+        except (HeaderwareError, click.ClickException) as error:
+            wrong = True
+            if as_json:
+                show_error(error)
+            else:
+                click.echo(f"Error: {error}", err=True)
+    if wrong:
+        sys.exit(1)
+
+
+def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_json: bool) -> None:
+    """Check one file and print the answer; raise if something is wrong."""
     # This also checks HEADERWARE_RELOAD, which says when clients read the file again.
     followed_file({FILE: config})
     chain = load_chain(config)
@@ -115,7 +132,7 @@ def check(
 
 
 @click.command(cls=_TakesFile)
-@_config
+@click.argument("config", metavar="[CONFIG]", required=False, type=_file)
 @click.argument("topic", required=False)
 @click.option(
     "--open/--no-open",

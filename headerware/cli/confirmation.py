@@ -10,7 +10,9 @@ from typing import Final
 
 import click
 
-yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask; needed if there is no terminal.")
+yes_option: Final = click.option(
+    "-y", "--yes", is_flag=True, help="Do not ask; needed if there is no terminal."
+)
 
 
 def confirm(question: str, *, yes: bool) -> None:

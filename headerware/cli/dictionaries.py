@@ -16,7 +16,7 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import json_option, total_time_option
+from headerware.cli.options import config_option, json_option, total_time_option
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import load_chain
 from headerware.core.errors import DictionaryError
@@ -56,10 +56,8 @@ def _sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Records per partition.",
         ),
         click.option("--content-type", help="Only records of this content type."),
-        click.option(
-            "--config",
-            type=click.Path(exists=True, dir_okay=False),
-            help="The chain of the consumers, if values are encrypted or sliced on the wire.",
+        config_option(
+            "The chain of the consumers, if values are encrypted or sliced on the wire.", envvar=None
         ),
         cluster_options,
     ):

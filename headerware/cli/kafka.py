@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from headerware.cli.options import is_from_environment
 from headerware.kafka.errors import Kind, kind_of
 
 if TYPE_CHECKING:
@@ -17,18 +18,22 @@ if TYPE_CHECKING:
 
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0}
 """The settings of every client: it logs nothing, because the exception shows the error."""
+SERVERS_VARIABLE: Final = "HEADERWARE_BOOTSTRAP_SERVERS"
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The options by which a command reaches a cluster."""
+    """The options by which a command reaches a cluster, and the servers that the environment names."""
 
     bootstrap_servers: str | None
     properties: tuple[str, ...]
     client_config: str | None
+    default_servers: str | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Return a client's settings from all three options."""
+        """Return a client's settings from all three options; the environment's servers count least."""
         settings = dict(QUIET)
+        if self.default_servers is not None:
+            settings["bootstrap.servers"] = self.default_servers
         if self.client_config is not None:
             lines = _text_of(self.client_config).splitlines()
             settings |= dict(
@@ -52,7 +57,8 @@ def require_servers(settings: Mapping[str, Any], what: str) -> None:
     """Raise UsageError if a client's settings lack the servers, which ``what`` needs."""
     if not settings.get("bootstrap.servers"):
         raise click.UsageError(
-            f"{what} needs --bootstrap-servers, or bootstrap.servers in --property or --client-config"
+            f"{what} needs --bootstrap-servers, {SERVERS_VARIABLE}, or bootstrap.servers in --property or "
+            f"--client-config"
         )
 
 
@@ -67,8 +73,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         client_config: str | None,
         **options: Any,
     ) -> Any:
+        is_default = is_from_environment("bootstrap_servers")
         cluster = Cluster(
-            bootstrap_servers=bootstrap_servers, properties=properties, client_config=client_config
+            bootstrap_servers=None if is_default else bootstrap_servers,
+            properties=properties,
+            client_config=client_config,
+            default_servers=bootstrap_servers if is_default else None,
         )
         return command(*given, cluster=cluster, **options)
 
@@ -82,7 +92,13 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
         ),
-        click.option("--bootstrap-servers", help="The brokers' addresses."),
+        click.option(
+            "-b",
+            "--bootstrap-servers",
+            envvar=SERVERS_VARIABLE,
+            show_envvar=True,
+            help="The brokers' addresses.",
+        ),
     ):
         option(with_cluster)
     return with_cluster

@@ -19,7 +19,7 @@ import msgspec
 from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options
-from headerware.cli.options import json_option
+from headerware.cli.options import json_option, keyring_option
 from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain
@@ -99,13 +99,7 @@ def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         json_option,
         permissions_option,
-        click.option(
-            "--keyring",
-            "path",
-            required=True,
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="The keyring file.",
-        ),
+        keyring_option("The keyring file.", "path", required=True),
     ):
         command = option(command)
     return command
@@ -399,13 +393,11 @@ def _which(version: int | None) -> str:
 
 
 @keys.command("export-public")
-@click.option(
-    "--keyring",
+@keyring_option(
+    "The keyring file; repeatable: a reader's file has the keys of all producers.",
     "paths",
     required=True,
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The keyring file; repeatable: a reader's file has the keys of all producers.",
 )
 @permissions_option
 @json_option

@@ -19,17 +19,21 @@ from headerware.cli.chains import check, explain
 from headerware.cli.chargeback import chargeback
 from headerware.cli.claims import claims
 from headerware.cli.compact import compact
+from headerware.cli.dev import dev
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.guard import guard
 from headerware.cli.header_ids import header_ids
-from headerware.cli.json_output import show_error
+from headerware.cli.init import init
+from headerware.cli.json_output import answer, show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
+from headerware.cli.options import json_option
 from headerware.cli.redrive import redrive
 from headerware.cli.retain import retain
 from headerware.cli.run import run
 from headerware.cli.schema import schema
+from headerware.cli.send import send
 from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
@@ -153,8 +157,34 @@ def main() -> None:
     """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
+@click.command("help")
+@click.argument("names", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def help_command(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Show the help of COMMAND, as its --help does."""
+    found = ctx.find_root()
+    for name in names:
+        if not isinstance(found.command, click.Group):
+            raise click.UsageError(f"{found.command_path} has no commands, found {name!r}")
+        _, command, _ = found.command.resolve_command(found, [name])
+        assert command is not None  # noqa: S101 - resolve_command raises otherwise
+        found = click.Context(command, info_name=command.name, parent=found)
+    click.echo(found.get_help())
+
+
+@click.command()
+@json_option
+def version(*, as_json: bool) -> None:
+    """Show the version, as --version does."""
+    answer(
+        {"version": __version__}, lambda: click.echo(f"headerware, version {__version__}"), as_json=as_json
+    )
+
+
+main.add_section("Begin", init, dev, send)
 main.add_section("Develop", run, check, explain, doctor, schema, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)
+main.add_section("Help", help_command, version)
 _expand_homes(main)

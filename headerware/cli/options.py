@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
+from headerware.core.client_chain import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,20 +30,39 @@ timeout_option: Final = click.option(
 )
 
 
+partition_option: Final = click.option(
+    "-p", "--partition", type=click.IntRange(0), help="Read this partition only."
+)
+
+
 def config_option(
-    text: str, *, required: bool = False, exists: bool = True
+    text: str, *, envvar: str | None = CONFIG_VARIABLE, exists: bool = True, required: bool = False
 ) -> Callable[[_Command], _Command]:
     """Return the option ``--config``, the file of a chain; its help says which chain the command needs.
 
     With ``exists=False``, the command itself reports a file that does not exist.
     """
     return click.option(
+        "-c",
         "--config",
         type=click.Path(exists=exists, dir_okay=False),
-        envvar="HEADERWARE_CONFIG",
+        envvar=envvar,
         required=required,
         help=text,
     )
+
+
+def keyring_option(text: str, name: str = "keyring", **options: Any) -> Callable[[_Command], _Command]:
+    """Return the option ``--keyring``, a file of keys; ``name`` is the parameter, ``options`` are click's."""
+    options = {"type": click.Path(path_type=Path, dir_okay=False), **options}
+    return click.option(
+        "--keyring", name, envvar="HEADERWARE_KEYRING", show_envvar=True, help=text, **options
+    )
+
+
+def is_from_environment(name: str) -> bool:
+    """Return whether a parameter of the running command has its value from an environment variable."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.ENVIRONMENT
 
 
 def rate_option(verb: str) -> Callable[[_Command], _Command]:

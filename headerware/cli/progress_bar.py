@@ -1,4 +1,4 @@
-"""The bar of a command that reads a topic to its end."""
+"""The bar of a command that reads a topic, or a file, to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ReadingBar(ProgressBar):
     """A bar on standard error, if that is a terminal."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, subject: str) -> None:
         console = Console(stderr=True)
         super().__init__(
             TextColumn("{task.description}"),
@@ -29,8 +29,8 @@ class ReadingBar(ProgressBar):
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self.add_task(printable(topic), total=None)
+        self._task = self.add_task(printable(subject), total=None)
 
     def show(self, progress: Progress) -> None:
-        """Show the progress, in offsets."""
+        """Show the progress, in offsets of a topic or bytes of a file."""
         self.update(self._task, completed=progress.done, total=progress.total)

@@ -6,14 +6,15 @@ import importlib.util
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option
+from headerware.cli.options import config_option, partition_option
 from headerware.cli.tables import output_console
 from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
@@ -23,9 +24,43 @@ from headerware.kafka.reader import Start, TopicReader
 from headerware.ops.tail import ChainView, Condition, tailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headerware.ops.tail import TailedRecord
+
+
+class Output(NamedTuple):
+    """How records are shown."""
+
+    values: Values
+    json_lines: bool
+    brief: bool
+    plain: bool
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how records are shown; the command gets them as ``output``."""
+
+    @wraps(command)
+    def with_output(
+        *given: Any, values: Values, json_lines: bool, brief: bool, plain: bool, **options: Any
+    ) -> Any:
+        return command(*given, output=Output(values, json_lines, brief, plain), **options)
+
+    for option in (
+        click.option("--plain", is_flag=True, help="Print lines also in a terminal."),
+        click.option("--brief", is_flag=True, help="Print one line a record, such as for grep."),
+        click.option("--json", "json_lines", is_flag=True, help="Print a JSON object a line."),
+        click.option(
+            "--values",
+            type=click.Choice(["none", "text", "hex"]),
+            default="none",
+            show_default=True,
+            help="Show keys, values and headers' values, or only their sizes.",
+        ),
+    ):
+        option(with_output)
+    return with_output
 
 
 @click.command()
@@ -40,8 +75,8 @@ if TYPE_CHECKING:
     metavar="WHERE",
     help="beginning, end, an offset, -N (records before the end of each partition), a time, or an age (15m).",
 )
-@click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
-@click.option("--count", "-n", type=click.IntRange(1), help="Stop after this many records.")
+@partition_option
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many records.")
 @click.option(
     "--until-end",
     is_flag=True,
@@ -53,17 +88,8 @@ if TYPE_CHECKING:
     metavar="HEADER=VALUE",
     help="Show only records with HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, all must hold.",
 )
-@click.option("--key", help="Show records with this key only.")
-@click.option(
-    "--values",
-    type=click.Choice(["none", "text", "hex"]),
-    default="none",
-    show_default=True,
-    help="Show keys, values and headers' values, or only their sizes.",
-)
-@click.option("--json", "json_lines", is_flag=True, help="Print a JSON object a line.")
-@click.option("--brief", is_flag=True, help="Print one line a record, such as for grep.")
-@click.option("--plain", is_flag=True, help="Print lines also in a terminal.")
+@click.option("-k", "--key", help="Show records with this key only.")
+@output_options
 def tail(
     topic: str,
     config: str | None,
@@ -74,10 +100,7 @@ def tail(
     until_end: bool,  # noqa: FBT001 - click passes flags by name
     where: tuple[str, ...],
     key: str | None,
-    values: Values,
-    json_lines: bool,  # noqa: FBT001
-    brief: bool,  # noqa: FBT001
-    plain: bool,  # noqa: FBT001
+    output: Output,
 ) -> None:
     """Show TOPIC's records, and what a chain makes of them.
 
@@ -104,12 +127,7 @@ def tail(
             view = ChainView(chain, cluster_id=source.cluster_id, where=conditions, key=key)
             source.start(begin)
             records = _until(tailed(source, view), source, count=count, until_end=until_end)
-            if json_lines or brief or plain or not _is_terminal():
-                _print(records, values, json_lines=json_lines, brief=brief)
-            else:
-                from headerware.cli.tail_view import TailView  # noqa: PLC0415 - it takes textual
-
-                TailView(records, topic=topic, chain=view.names, left_out=view.left_out, values=values).run()
+            show_records(records, output, view, title=topic)
     finally:
         if view is not None:
             view.close()
@@ -150,19 +168,42 @@ def _is_terminal() -> bool:
     return True
 
 
-def _print(batches: Iterator[list[TailedRecord]], values: Values, *, json_lines: bool, brief: bool) -> None:
+def show_records(
+    batches: Iterator[list[TailedRecord]],
+    output: Output,
+    view: ChainView,
+    *,
+    title: str,
+    pause: str | None = None,
+) -> None:
+    """Show records until they end or Ctrl-C is pressed: in a view if a terminal allows it, else as lines.
+
+    The view covers what was printed, so it waits for a key if ``pause`` has a text that asks for one.
+    """
+    if (output.json_lines or output.brief or output.plain) or not _is_terminal():
+        _print(batches, output)
+        return
+    from headerware.cli.tail_view import TailView  # noqa: PLC0415 - it takes textual
+
+    if pause is not None:
+        click.echo(pause, err=True)
+        click.getchar()
+    TailView(batches, topic=title, chain=view.names, left_out=view.left_out, values=output.values).run()
+
+
+def _print(batches: Iterator[list[TailedRecord]], output: Output) -> None:
     console = output_console()
     try:
         for batch in batches:
             for record in batch:
-                if json_lines:
+                if output.json_lines:
                     show_json(
-                        as_json(record, values),
+                        as_json(record, output.values),
                         ok=record.outcome not in ("refused", "held_back", "dead_letter"),
                     )
                     continue
                 with console.capture() as text:
-                    lines = [brief_line(record)] if brief else record_lines(record, values)
+                    lines = [brief_line(record)] if output.brief else record_lines(record, output.values)
                     console.print(*lines, sep="\n")
                 click.echo(text.get(), nl=False)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import total_time_option
+from headerware.cli.options import partition_option, total_time_option
 from headerware.cli.tables import output_console
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
@@ -33,7 +33,7 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 @click.command()
 @click.argument("topic", required=False)
 @cluster_options
-@click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
+@partition_option
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
 @total_time_option("30s")

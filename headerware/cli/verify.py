@@ -13,7 +13,14 @@ from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.keys import permissions_option
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import json_option, timeout_option
+from headerware.cli.options import (
+    config_option,
+    is_from_environment,
+    json_option,
+    keyring_option,
+    partition_option,
+    timeout_option,
+)
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
@@ -36,15 +43,13 @@ _SHOWN: Final = 20
 
 @click.command()
 @click.argument("topic")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    help="The file of a chain with sign; without this and --keyring, HEADERWARE_CONFIG names the file.",
+@config_option(
+    "The file of a chain with sign; without this and --keyring, HEADERWARE_CONFIG names the file.",
+    envvar=None,
 )
-@click.option(
-    "--keyring",
+@keyring_option(
+    "A keyring or a JWKS to verify with, instead of a chain; public halves are enough.",
     type=click.Path(exists=True, dir_okay=False),
-    help="A keyring or a JWKS to verify with, instead of a chain; public halves are enough.",
 )
 @permissions_option
 @click.option(
@@ -62,7 +67,7 @@ _SHOWN: Final = 20
     metavar="WHERE",
     help="beginning, an offset, -N (records before the end of each partition), a time, or an age (15m).",
 )
-@click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
+@partition_option
 @timeout_option
 @json_option
 def verify(
@@ -98,6 +103,8 @@ def verify(
         begin = Start.parse(start)
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="--from") from error
+    if is_from_environment("keyring") and (config or os.environ.get(CONFIG_VARIABLE)):
+        keyring = None  # a chain can say more
     chain = _chain(config, keyring, permissions, registry)
     log_nothing()
     with kafka_errors(topic), ReadingBar(topic) as bar:
@@ -122,7 +129,8 @@ def _chain(config: str | None, keyring: str | None, permissions: Permissions, re
         config = config or os.environ.get(CONFIG_VARIABLE)
         if config is None:
             raise click.UsageError(
-                "expected --keyring, or --config (HEADERWARE_CONFIG) with a chain that signs"
+                "expected --keyring, or --config with a chain that signs; HEADERWARE_KEYRING and "
+                "HEADERWARE_CONFIG may name them"
             )
         return load_chain(config)
     if config is not None:

@@ -75,6 +75,34 @@ def one_line(result: Result, told: str) -> None:
     assert told in result.stderr
 
 
+class TestSeveralFiles:
+    @pytest.fixture
+    def wrong(self, tmp_path: Path) -> Path:
+        path = tmp_path / "wrong.toml"
+        path.write_text('[[interceptors]]\ntype = "trial"\n')
+        return path
+
+    def test_are_all_checked(self, config: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.toml"
+        other.write_text(config.read_text())
+        result = run("check", config, other)
+        assert result.exit_code == 0
+        assert [line.partition(": ok")[0] for line in result.stdout.splitlines()] == [str(config), str(other)]
+
+    def test_fail_if_one_is_wrong_and_the_others_are_checked_too(self, config: Path, wrong: Path) -> None:
+        result = run("check", wrong, config)
+        assert result.exit_code == 1
+        assert (result.stderr.count("\n"), str(wrong) in result.stderr) == (1, True)
+        assert result.stdout.startswith(f"{config}: ok")
+
+    def test_have_a_line_of_json_each(self, config: Path, wrong: Path) -> None:
+        result = run("check", "--config", wrong, "-c", config, "--json")
+        assert (result.exit_code, result.stderr) == (1, "")
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [each["ok"] for each in found] == [False, True]
+        assert "trial" in found[0]["error"]["message"]
+
+
 LINEAGE = '[[interceptors]]\ntype = "lineage"\n'
 
 
@@ -279,7 +307,7 @@ class TestCheck:
         [
             ["check"],
             ["explain"],
-            ["check", "a", "b"],
+            ["explain", "a", "b", "c"],
             ["check", "a", "--open", "--side", "x"],
             ["check", "a", "--side", "producer"],
             ["chekc"],
@@ -486,7 +514,7 @@ class TestRoot:
         shown = run("--help").stdout.partition("--help")[2]
         groups = re.findall(r"^(\w+):$", shown, re.MULTILINE)
         names = re.findall(r"^  ([a-z-]+)  ", shown, re.MULTILINE)
-        assert groups == ["Develop", "Look", "Keys", "Operate"]
+        assert groups == ["Begin", "Develop", "Look", "Keys", "Operate", "Help"]
         assert names == list(main.commands)
 
     @pytest.mark.parametrize("arguments", [["registry"], ["registry", "list", "--json"]])
@@ -503,7 +531,9 @@ class TestRoot:
 
 
 class TestAnOptionForAFile:
-    @pytest.mark.parametrize("form", [["--config", "FILE"], ["--config=FILE"], ["FILE"]])
+    @pytest.mark.parametrize(
+        "form", [["--config", "FILE"], ["--config=FILE"], ["-c", "FILE"], ["-cFILE"], ["FILE"]]
+    )
     @pytest.mark.parametrize("command", [["check"], ["explain", "orders.us"]])
     def test_is_taken_by_check_and_explain_too(
         self, config: Path, command: list[str], form: list[str]
@@ -517,5 +547,5 @@ class TestAnOptionForAFile:
     def test_that_has_no_value_names_the_option_that_took_its_place(self) -> None:
         result = run("tail", "orders", "--config", "--until-end")
         assert result.exit_code == 2
-        told = "Invalid value for '--config': expected a path, found the option '--until-end'"
+        told = "Invalid value for '-c' / '--config': expected a path, found the option '--until-end'"
         assert told in result.output

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from headerware.cli import main
 from headerware.cli.json_output import answer
-from headerware.cli.kafka import Cluster
+from headerware.cli.kafka import Cluster, cluster_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from headerware.testing import EmbeddedCluster
 
 
 def commands(command: click.Command) -> Iterator[click.Command]:
@@ -46,6 +49,93 @@ class TestSharedOptions:
         ]
         assert len(options) > 1
         assert len({option.help for option in options}) == texts
+
+
+SHORT = {
+    "-b": "--bootstrap-servers",
+    "-c": "--config",
+    "-F": "--client-config",
+    "-H": "--header",
+    "-h": "--help",
+    "-K": "--key-separator",
+    "-k": "--key",
+    "-n": "--count",
+    "-p": "--partition",
+    "-X": "--property",
+    "-y": "--yes",
+    "-Z": "--null",
+}
+"""The short options, each with its long form."""
+
+
+class TestShortOptions:
+    def test_mean_one_thing_in_all_commands(self) -> None:
+        found = {
+            (short, option.opts[-1])
+            for command in commands(main)
+            for option in command.params
+            if isinstance(option, click.Option)
+            for short in option.opts
+            if len(short) == 2
+        }
+        assert dict(found) == {short: long for short, long in SHORT.items() if short != "-h"}
+        assert len(found) == len(dict(found))
+
+    def test_are_there_wherever_the_long_one_is(self) -> None:
+        without = {
+            (command.name, option.opts[0])
+            for command in commands(main)
+            for option in command.params
+            if option.opts[0] in set(SHORT.values())
+        }
+        assert without == {("run", "--config"), ("compact", "--header")}
+
+
+class TestVariables:
+    @pytest.mark.parametrize(
+        ("name", "variable"),
+        [
+            ("--bootstrap-servers", "HEADERWARE_BOOTSTRAP_SERVERS"),
+            ("--keyring", "HEADERWARE_KEYRING"),
+        ],
+    )
+    def test_stand_for_the_option_in_all_commands(self, name: str, variable: str) -> None:
+        options = [option for each in commands(main) for option in each.params if name in option.opts]
+        assert len(options) > 1
+        assert {option.envvar for option in options} == {variable}
+
+    def test_servers_reach_the_cluster(
+        self, embedded_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        embedded_cluster.create_topic("by-variable")
+        monkeypatch.setenv("HEADERWARE_BOOTSTRAP_SERVERS", embedded_cluster.bootstrap_servers)
+        result = CliRunner().invoke(main, ["tail", "by-variable", "--until-end"])
+        assert (result.exit_code, result.output) == (0, "")
+
+    @pytest.mark.parametrize(
+        "given", [["-b", "given:1"], ["-X", "bootstrap.servers=given:1"], ["-F", "FILE"]]
+    )
+    def test_servers_count_less_than_all_options(
+        self, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "client.properties").write_text("bootstrap.servers=given:1\n")
+        given = [each.replace("FILE", str(tmp_path / "client.properties")) for each in given]
+        monkeypatch.setenv("HEADERWARE_BOOTSTRAP_SERVERS", "variable:1")
+        seen: list[Any] = []
+
+        @click.command()
+        @cluster_options
+        def show(cluster: Cluster) -> None:
+            seen.append(cluster.settings()["bootstrap.servers"])
+
+        for arguments in (given, []):
+            assert CliRunner().invoke(show, arguments).exit_code == 0
+        assert seen == ["given:1", "variable:1"]
+
+    def test_the_keyring_of_a_command_of_keys(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_KEYRING", str(tmp_path / "keys.json"))
+        assert CliRunner().invoke(main, ["keys", "generate", "--id", "shop"]).exit_code == 0
+        assert "shop" in CliRunner().invoke(main, ["keys", "list"]).stdout
 
 
 class TestCluster:

@@ -129,6 +129,17 @@ class TestVerify:
         result = CliRunner().invoke(main, ["verify", topic, "--bootstrap-servers", self.servers])
         assert (result.exit_code, "expected --keyring, or --config" in result.stderr) == (2, True)
 
+    def test_the_variable_of_keyrings_counts_less_than_a_chain(
+        self, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_KEYRING", str(tmp_path / "keys.json"))
+        verify = ["verify", topic, "--bootstrap-servers", self.servers]
+        assert CliRunner().invoke(main, verify).exit_code == 0
+        (tmp_path / "empty.toml").write_text("")
+        by_chain = CliRunner().invoke(main, [*verify, "-c", str(tmp_path / "empty.toml")])
+        assert by_chain.exit_code == 1
+        assert "sign" in by_chain.stderr
+
     def test_json_has_all(self, topic: str) -> None:
         result = self.run(topic, "--json")
         found = json.loads(result.stdout)

@@ -1,0 +1,140 @@
+"""``headerware dev``: run a cluster for development, and show what a chain makes of its records."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from headerware.cli.kafka import QUIET, SERVERS_VARIABLE, kafka_errors
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import config_option
+from headerware.cli.tail import Output, output_options, show_records
+from headerware.core.chain import Chain, load_chain
+from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.reader import TopicReader
+from headerware.ops.tail import ChainView, tailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headerware.ops.tail import TailedRecord
+    from headerware.testing.broker import KafkaBroker
+    from headerware.testing.embedded import EmbeddedCluster
+
+_TOPIC: Final = "orders"
+"""The topic if none is named."""
+_LEADERS_S: Final = 30.0
+"""How long the leaders of new topics may take to be ready."""
+_PAUSE_S: Final = 0.1
+_KEY_TEXT: Final = "press a key here to see the records as they come"
+
+
+@click.command()
+@click.argument("topics", nargs=-1)
+@config_option(
+    "The chain that shows the records; without this, HEADERWARE_CONFIG names the file, or there is no chain."
+)
+@click.option(
+    "--kafka", is_flag=True, help="Run Apache Kafka, which needs Java 17, not the embedded cluster."
+)
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help="With --kafka: the port of Kafka; by default a free one."
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 1_000),
+    default=1,
+    show_default=True,
+    help="How many partitions each topic has.",
+)
+@output_options
+def dev(
+    topics: tuple[str, ...],
+    config: str | None,
+    kafka: bool,  # noqa: FBT001 - click passes flags by name
+    port: int | None,
+    partitions: int,
+    output: Output,
+) -> None:
+    """Run a cluster, and show the records of TOPICS.
+
+    The cluster is for development: it has TOPICS, or the topic orders, until Ctrl-C; then its records are
+    gone. Records are shown
+    as `headerware tail` shows them. The embedded cluster needs nothing but Headerware: it serves clients of
+    librdkafka, such as this one, but neither Java nor admin requests. Each start has another port, so
+    the command prints the line that tells other terminals the address.
+    """
+    if port is not None and not kafka:
+        raise click.UsageError("--port needs --kafka: the embedded cluster takes a free port")
+    chain = Chain() if config is None else load_chain(config)
+    names = tuple(dict.fromkeys(topics)) or (_TOPIC,)
+    log_nothing()  # a log line would appear in the middle of the view
+    signal.signal(signal.SIGTERM, _interrupt)
+    with ExitStack() as stack:
+        try:
+            cluster = _cluster(kafka=kafka, port=port)
+            stack.enter_context(cluster)
+            for name in names:
+                cluster.create_topic(name, partitions=partitions)
+            servers = cluster.bootstrap_servers
+            with kafka_errors():
+                sources = [stack.enter_context(_reader(servers, name)) for name in names]
+                views = [ChainView(chain, cluster_id=source.cluster_id) for source in sources]
+                for view in views:
+                    stack.callback(view.close)
+                what = "Apache Kafka is" if kafka else "an embedded cluster is"
+                click.echo(
+                    f"{what} at {servers} until Ctrl-C; in another terminal, type:\n"
+                    f"  export {SERVERS_VARIABLE}={servers}",
+                    err=True,
+                )
+                records = _in_turn([tailed(*each) for each in zip(sources, views, strict=True)])
+                show_records(
+                    records, output, views[0], title=f"{', '.join(names)} at {servers}", pause=_KEY_TEXT
+                )
+        except (KeyboardInterrupt, EOFError):
+            pass  # Ctrl-C is the usual way to end it; Ctrl-D in place of a key ends it, too
+    click.echo("the cluster has stopped, and its records are gone", err=True)
+
+
+def _cluster(*, kafka: bool, port: int | None) -> EmbeddedCluster | KafkaBroker:
+    """Return a cluster; it starts here, or when its block begins."""
+    if kafka:
+        from headerware.testing.broker import KafkaBroker  # noqa: PLC0415 - only this command runs clusters
+
+        click.echo("starting Apache Kafka, which takes some seconds", err=True)
+        return KafkaBroker(port=port)
+    from headerware.testing.embedded import EmbeddedCluster  # noqa: PLC0415 - as above
+
+    return EmbeddedCluster()
+
+
+def _reader(servers: str, topic: str) -> TopicReader:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+
+    source = TopicReader({**QUIET, "bootstrap.servers": servers}, topic, group_id="headerware-dev")
+    deadline = time.monotonic() + _LEADERS_S
+    while True:
+        try:
+            source.start()
+        except KafkaException as error:  # Kafka may name a leader before the leader itself knows it
+            if kind_of(error) is not Kind.LEADER_MOVED or time.monotonic() > deadline:
+                source.close()
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return source
+
+
+def _in_turn(topics: Sequence[Iterator[list[TailedRecord]]]) -> Iterator[list[TailedRecord]]:
+    while True:
+        for batches in topics:
+            yield next(batches)
+
+
+def _interrupt(_number: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,283 @@
+"""``headerware init``: write a first chain, its keys, and a line of ``.gitignore`` for the keys."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from headerware.cli.confirmation import yes_option
+from headerware.cli.json_output import answer
+from headerware.cli.options import json_option, keyring_option
+from headerware.core.errors import ConfigError
+from headerware.core.suggestions import did_you_mean
+from headerware.keyring import key_id_problem, with_new_key
+
+if TYPE_CHECKING:
+    from headerware.keyring import Algorithm, Keyring
+
+_EVERY_TOPIC: Final = "*"
+_TOPIC_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*?![]")
+
+
+class _Step(NamedTuple):
+    """An interceptor that the chain may have: why, its options, and the algorithm of its key, if any."""
+
+    why: str
+    options: str = ""
+    algorithm: Algorithm | None = None
+    key_id: str = ""
+
+
+_STEPS: Final[dict[str, _Step]] = {
+    "trail": _Step(
+        "Each record says which service produced it, and which services it has passed since.",
+        "service = {service}\n",
+    ),
+    "trace": _Step(
+        "Sending and processing a record make spans of OpenTelemetry (install its SDK to see them)."
+    ),
+    "compress": _Step("Values are compressed if that makes them smaller."),
+    "encrypt": _Step(
+        "Values are encrypted: nobody reads them without the key, neither in Kafka nor in its backups.",
+        'key_service = {{ type = "file", keyring = {keyring} }}\nkey_id = {key_id}\n',
+        "aes-256",
+        "{service}-values",
+    ),
+    "sign": _Step(
+        "Records are signed: consumers refuse a record that was altered or forged, or is not signed.",
+        'keyring = {keyring}\nkey_id = {key_id}\nrequire = "enforce"\n',
+        "ed25519",
+        "{service}",
+    ),
+}
+"""The steps in the order of sending."""
+_USUAL_STEPS: Final = "trail,compress,encrypt,sign"
+
+
+class _Answers(NamedTuple):
+    service: str
+    steps: tuple[str, ...]
+    topics: tuple[str, ...]
+    keyring: Path
+
+    def keys(self) -> dict[str, Algorithm]:
+        """Return the algorithm of each key that the chain names."""
+        steps = [_STEPS[name] for name in self.steps]
+        return {
+            step.key_id.format(service=self.service): step.algorithm
+            for step in steps
+            if step.algorithm is not None
+        }
+
+    def chain(self, config: Path) -> str:
+        """Return the text of the chain's file."""
+        title = (
+            f"# The chain of {self.service}. Producers run it from top to bottom, consumers the other way."
+        )
+        blocks = [f"{title}\n# After a change: headerware check --open {config}\n"]
+        for name in self.steps:
+            step = _STEPS[name]
+            topics = "" if self.topics == (_EVERY_TOPIC,) else f"topics = {_toml(list(self.topics))}\n"
+            options = step.options.format(
+                service=_toml(self.service),
+                keyring=_toml(str(self.keyring)),
+                key_id=_toml(step.key_id.format(service=self.service)),
+            )
+            blocks.append(f'# {step.why}\n[[interceptors]]\ntype = "{name}"\n{topics}{options}')
+        return "\n".join(blocks)
+
+
+def _toml(value: object) -> str:
+    # A JSON text, and a list of texts, are also TOML.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _checked_service(text: str) -> str:
+    if problem := key_id_problem(text):
+        raise click.BadParameter(f"keys are named after the service: {problem}")
+    return text
+
+
+def _checked_steps(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names:
+        if name not in _STEPS:
+            raise click.BadParameter(
+                f"{did_you_mean(name, _STEPS)}expected some of {', '.join(_STEPS)}; found {name!r}"
+            )
+    return tuple(name for name in _STEPS if name in names)  # the order that a chain needs
+
+
+def _checked_topics(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names:
+        if not _TOPIC_CHARACTERS.issuperset(name):
+            raise click.BadParameter(
+                f"expected names of topics, or patterns such as orders.*; found {name!r}"
+            )
+    return names
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(text.replace(",", " ").split())
+    if not found:
+        raise click.BadParameter("expected one name or more, separated by commas")
+    return found
+
+
+def _default_service() -> str:
+    name = Path.cwd().name
+    return "my-service" if key_id_problem(name) else name
+
+
+@click.command()
+@click.option(
+    "--service", metavar="NAME", help="The service that has the chain; by default the folder's name."
+)
+@click.option(
+    "--steps",
+    metavar="LIST",
+    help=f"What the chain does, separated by commas: {', '.join(_STEPS)}. By default {_USUAL_STEPS}.",
+)
+@click.option(
+    "--topics", metavar="LIST", help="Topics or patterns, separated by commas; by default all topics."
+)
+@keyring_option("The file for the keys; by default keys.json.")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="headerware.toml",
+    show_default=True,
+    help="The file to write; it must not exist yet.",
+)
+@yes_option
+@json_option
+def init(
+    service: str | None,
+    steps: str | None,
+    topics: str | None,
+    keyring: Path | None,
+    config: Path,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Write a first chain for a service, and make its keys.
+
+    The command asks for what no option gives; --yes takes the defaults instead. It writes headerware.toml,
+    adds the keys to the keyring, and a line to .gitignore, so that the keys are not committed. It never
+    changes a chain or a key that exists.
+    """
+    if config.exists() or config.is_symlink():
+        raise click.ClickException(
+            f"{config} exists, so nothing was written: `headerware explain {config}` shows it; delete it "
+            f"first, or name another file with --config"
+        )
+    answers = _asked(service, steps, topics, keyring, yes=yes)
+    text = answers.chain(config)
+    path = config.parent / answers.keyring
+    ignored = _ignore(path, config.parent) if answers.keys() else None
+    made = _make_keys(path, answers.keys()) if answers.keys() else []
+    try:
+        with config.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"{config} cannot be written: {error.strerror}") from error
+    topic = next((each for each in answers.topics if not set(each) & set("*?![]")), "orders")
+    following = f"headerware dev {topic} --config {config}"
+    facts = {
+        "config": str(config),
+        "chain": answers.steps,
+        "topics": answers.topics,
+        "keyring": str(path) if answers.keys() else None,
+        "keys": made,
+        "gitignore": ignored,
+        "next": following,
+    }
+
+    def show() -> None:
+        where = "all topics" if answers.topics == (_EVERY_TOPIC,) else ", ".join(answers.topics)
+        click.echo(f"{config}: a chain of {', '.join(answers.steps)} for {where}")
+        if answers.keys():
+            names = ", ".join(f"{name} ({algorithm})" for name, algorithm in answers.keys().items())
+            click.echo(f"{path}: the keys {names}; keep this file secret, and back it up")
+        if ignored:
+            click.echo(f"{config.parent / '.gitignore'}: the line {ignored}, so that git leaves the keys out")
+        click.echo(f"next: {following}")
+
+    answer(facts, show, as_json=as_json)
+
+
+def _asked(
+    service: str | None, steps: str | None, topics: str | None, keyring: Path | None, *, yes: bool
+) -> _Answers:
+    """Return the options that were given, and ask for the others."""
+
+    def ask(given: str | None, question: str, option: str, default: str, check: Any = str) -> Any:
+        if given is not None or yes:
+            try:
+                return check(default if given is None else given)
+            except click.BadParameter as error:
+                error.param_hint = f"'{option}'"
+                raise
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise click.UsageError(
+                f"there is no terminal to ask on: give {option}, or --yes for all defaults"
+            )
+        return click.prompt(question, default=default, value_proc=check, err=True)
+
+    name = ask(service, "Name of the service", "--service", _default_service(), _checked_service)
+    if steps is None and not yes:
+        for step, (why, *_) in _STEPS.items():
+            click.echo(f"  {step:<9} {why}", err=True)
+    chosen = ask(steps, "What the chain does", "--steps", _USUAL_STEPS, _checked_steps)
+    on = ask(topics, "Topics or patterns (* is all topics)", "--topics", _EVERY_TOPIC, _checked_topics)
+    needs_keys = any(_STEPS[step].algorithm for step in chosen)
+    given = str(keyring) if keyring is not None or not needs_keys else None
+    return _Answers(name, chosen, on, Path(ask(given, "File for the keys", "--keyring", "keys.json")))
+
+
+def _make_keys(path: Path, keys: dict[str, Algorithm]) -> list[str]:
+    """Make the keys that the keyring does not have, and return their names."""
+    from headerware.keyring.writing import edit_keyring  # noqa: PLC0415 - needs a POSIX system
+
+    made: list[str] = []
+
+    def change(ring: Keyring) -> Keyring:
+        for key_id, algorithm in keys.items():
+            there = {key.algorithm for key in ring.keys if key.id == key_id}
+            if not there:
+                ring = with_new_key(ring, key_id, algorithm)
+                made.append(key_id)
+            elif there != {algorithm}:
+                raise ConfigError(
+                    f"{path}: expected an {algorithm} key {key_id!r}, found {', '.join(sorted(there))}; name "
+                    f"another service or keyring"
+                )
+        return ring
+
+    edit_keyring(path, change, create=True)
+    return made
+
+
+def _ignore(keyring: Path, folder: Path) -> str | None:
+    """Add the keyring to ``.gitignore`` if it is in the folder; return the new line, if there is one."""
+    try:
+        line = f"/{keyring.resolve().relative_to(folder.resolve()).as_posix()}*"  # its lock file, too
+    except ValueError:
+        return None
+    path = folder / ".gitignore"
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if line in before.splitlines():
+            return None
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{'' if not before or before.endswith(chr(10)) else chr(10)}{line}\n")
+    except (OSError, UnicodeError) as error:
+        raise click.ClickException(f"{path} cannot be changed: {error}") from error
+    return line

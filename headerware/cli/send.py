@@ -1,0 +1,190 @@
+"""``headerware send``: send lines or a file through a chain, and say which records were not delivered."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+import msgspec
+
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import config_option, json_option, timeout_option
+from headerware.cli.progress_bar import ReadingBar
+from headerware.core.chain import Chain, load_chain
+from headerware.core.headers import Headers
+from headerware.core.printable import counted, printable
+from headerware.kafka.reader import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from headerware.clients.producer import Producer
+    from headerware.ops.send import Failure, Form, Sending
+
+_RECORDS_PER_STEP: Final = 500
+"""After how many records the bar moves."""
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise click.BadParameter("expected NAME=VALUE, found no name", param_hint="'--header'")
+    return name, value.encode("utf-8", "surrogateescape") if equals else None
+
+
+@click.command()
+@click.argument("topic")
+@config_option("The chain's file; without this, HEADERWARE_CONFIG names the file, or there is no chain.")
+@cluster_options
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read this file, not standard input.",
+)
+@click.option("--whole", is_flag=True, help="Send all that is read as one record.")
+@click.option("-k", "--key", help="The key of all records.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Each line is a key, this text and a value.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of all records; NAME alone has no value; repeatable.",
+)
+@click.option("-p", "--partition", type=click.IntRange(0), help="Send to this partition only.")
+@click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Send an empty value as null, a tombstone.")
+@timeout_option
+@json_option
+def send(
+    topic: str,
+    config: str | None,
+    cluster: Cluster,
+    file: Path | None,
+    whole: bool,  # noqa: FBT001 - click passes flags by name
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    empty_is_null: bool,  # noqa: FBT001
+    timeout_s: float,
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Send lines to TOPIC through a chain.
+
+    Each line of standard input, or of --file, is a record without its line end; empty lines are skipped.
+    With -K: the text before the first ":" of a line is the key. TOPIC must exist, unless
+    -X allow.auto.create.topics=true lets the brokers create it.
+
+    The command waits until all records are delivered. If some are not, it names them by the numbers of
+    their lines, and the exit code is 1.
+    """
+    from headerware.ops.send import Form  # noqa: PLC0415 - imports a client
+
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator both give the key of a record: give one")
+    if key_separator == "":
+        raise click.BadParameter("expected a text that is not empty", param_hint="'--key-separator'")
+    settings = cluster.settings_for("TOPIC")
+    form = Form(
+        topic=topic,
+        key=None if key is None else _bytes(key),
+        key_separator=None if key_separator is None else _bytes(key_separator),
+        headers=Headers(map(_header, headers)),
+        partition=partition,
+        empty_is_null=empty_is_null,
+    )
+    chain = Chain() if config is None else load_chain(config)
+    log_nothing()
+    with kafka_errors(topic), _producer(settings, chain, topic, timeout_s) as producer:
+        sending, interrupted = _send(producer, form, file, whole=whole, quiet=as_json)
+    facts = {
+        "topic": topic,
+        "records": sending.read,
+        "delivered": sending.delivered,
+        "failed": sending.failed,
+        "unknown": sending.unknown,
+        "failures": msgspec.to_builtins(sending.failures),
+    }
+    ok = sending.delivered == sending.read and not interrupted
+    answer(facts, lambda: _show(sending, topic, interrupted=interrupted), as_json=as_json, ok=ok)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _producer(settings: Mapping[str, Any], chain: Chain, topic: str, timeout_s: float) -> Producer:
+    """Return a client whose cluster has answered, and has the topic."""
+    from headerware.clients.producer import Producer  # noqa: PLC0415 - imports a client
+    from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - likewise
+    from headerware.kafka.settings import boolean, bootstrap_servers  # noqa: PLC0415 - likewise
+
+    troubles = Troubles()
+    limits = {"message.timeout.ms", "delivery.timeout.ms"} & settings.keys()
+    default = {} if limits else {"message.timeout.ms": max(1, round(timeout_s * 1_000))}
+    conf = {"error_cb": troubles, "allow.auto.create.topics": False, **default, **settings}
+    producer = Producer(conf, chain=chain)
+    deadline = time.monotonic() + timeout_s
+    found = troubles.first_metadata(producer, bootstrap_servers(conf), topic, deadline).topics[topic].error
+    if found is not None and not boolean(conf, "allow.auto.create.topics", default=False):
+        raise click.ClickException(
+            f"{printable(topic)}: {found.str()}; look at the name, or create the topic"
+        )
+    return producer
+
+
+def _send(
+    producer: Producer, form: Form, file: Path | None, *, whole: bool, quiet: bool
+) -> tuple[Sending, bool]:
+    """Send all that is read, and return the counts; also return whether Ctrl-C was pressed."""
+    from headerware.ops.send import Sending, read_records  # noqa: PLC0415 - imports a client
+
+    subject = "record" if whole else "line"
+
+    def tell(failure: Failure) -> None:
+        if not quiet:
+            click.echo(f"{subject} {failure.record} was not delivered: {printable(failure.error)}", err=True)
+
+    sending = Sending(producer, tell)
+    with ExitStack() as stack:
+        stream, advance = _opened(file, stack)
+        interrupted = False
+        try:
+            for number, record in read_records(stream, form, whole=whole):
+                sending.send(number, record)
+                if sending.read % _RECORDS_PER_STEP == 0:
+                    advance()
+        except KeyboardInterrupt:
+            interrupted = True
+        sending.finish()
+    return sending, interrupted
+
+
+def _opened(file: Path | None, stack: ExitStack) -> tuple[BinaryIO, Callable[[], object]]:
+    """Return what is read, and a function that moves the bar."""
+    if file is None:
+        stream = sys.stdin.buffer
+        if sys.stdin.isatty():
+            click.echo("each line that you type is a record; Ctrl-D ends", err=True)
+        return stream, lambda: None
+    stream = stack.enter_context(file.open("rb"))
+    size_bytes = file.stat().st_size
+    bar = stack.enter_context(ReadingBar(file.name))
+    return stream, lambda: bar.show(Progress(stream.tell(), size_bytes))
+
+
+def _show(sending: Sending, topic: str, *, interrupted: bool) -> None:
+    text = f"{counted(sending.delivered, 'record')} delivered to {printable(topic)}"
+    if sending.failed:
+        text += f", {sending.failed:,} not delivered"
+    if sending.unknown:
+        text += f", {sending.unknown:,} without an answer"
+    click.echo(f"{text}; interrupted" if interrupted else text)
