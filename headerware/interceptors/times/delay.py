@@ -44,7 +44,7 @@ class Delay(Interceptor, frozen=True, kw_only=True):
         after_ms_by_topic: the same, by patterns of topics; the first pattern that matches counts, and
             ``after_ms`` if none does.
         max_delay_ms: how long a record may hold its partition, in milliseconds from now or from the record's
-            timestamp, whichever is earlier. So a forged moment holds no partition for ever.
+            timestamp, whichever is earlier. So a forged moment holds no partition for ever. 30 days at most.
         beyond_max: what happens on consume to a record that would wait for longer: ``refuse`` raises, and
             ``on_error`` decides; ``pass`` delivers it at once.
         malformed: what happens on consume to a record whose moment cannot be read: ``keep`` counts and
