@@ -19,6 +19,7 @@ from headerware.cli.chargeback import chargeback
 from headerware.cli.claims import claims
 from headerware.cli.compact import compact
 from headerware.cli.dictionaries import dictionaries
+from headerware.cli.docs import docs
 from headerware.cli.doctor import doctor
 from headerware.cli.guard import guard
 from headerware.cli.header_ids import header_ids
@@ -137,7 +138,7 @@ def main() -> None:
     """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-main.add_section("Develop", run, check, explain, doctor, dictionaries, header_ids)
+main.add_section("Develop", run, check, explain, doctor, docs, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)
