@@ -100,6 +100,12 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-release/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/release.txt --editable '.[release]'
 	@touch $@
 
+.venv-docs/.ready: pyproject.toml requirements/docs.txt
+	$(call make_environment,.venv-docs)
+	@echo "installing into .venv-docs"
+	@.venv-docs/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/docs.txt --editable '.[docs]'
+	@touch $@
+
 # An environment has the name of its Python: .venv-python3.13
 .venv-python%/.ready: pyproject.toml requirements/dev.txt
 	$(call make_environment,.venv-python$*)
@@ -150,7 +156,7 @@ endef
 
 # The stages of `make test`, the longest first; each runs alone, too.
 STAGES := test-spark test-quick test-integration test-newest-spark test-oldest test-frameworks \
-	test-newest-python
+	test-docs test-newest-python
 
 .PHONY: test
 test: java ## run all stages of the tests, and say at the end which failed; needs Java 17
@@ -189,6 +195,10 @@ test-oldest: .venv-oldest/.ready ## run the quick tests of clients with the olde
 .PHONY: test-frameworks
 test-frameworks: .venv-frameworks/.ready ## run frameworks and tracers under `headerware run`, and the guides about them
 	$(test_with_frameworks)
+
+.PHONY: test-docs
+test-docs: docs ## build the site, and read it in a real browser
+	$(REQUIRE_ALL) .venv-docs/bin/pytest tests/site $(ARGS)
 
 .PHONY: test-newest-spark
 test-newest-spark: java .venv-newest-spark/.ready ## run the tests of Spark that need no Kafka with the newest pyspark; needs Java 17
@@ -243,6 +253,15 @@ map: .venv/.ready ## write the map of docs/design.md from the docstrings of all 
 stability: .venv/.ready ## write the list of stable names of docs/stability.md from the code
 	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.test_stability
 
+.PHONY: pages
+pages: .venv/.ready ## write the generated parts of the pages: options, commands, names of the API, figures
+	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.pages
+
+.PHONY: docs
+docs: .venv-docs/.ready ## build the site of the documentation into build/docs; a warning fails the build
+	.venv-docs/bin/sphinx-build -W --keep-going -n -q -j auto -d build/doctrees -c docs/site . build/docs
+	@echo 'built build/docs/index.html'
+
 .PHONY: screens
 screens: .venv/.ready ## draw the pictures of docs/screens again
 	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen
@@ -269,4 +288,4 @@ release: .venv-release/.ready ## build wheel, sdist and SBOM into dist/ and chec
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-release .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-release .venv-docs .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -37,9 +37,12 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         for code in CODE.findall(prose):
             if OURS.fullmatch(code) and not list(root.glob(code.rstrip("/"))):
                 yield f"{document}: there is no {code}"
-    pages = {path.relative_to(root).as_posix() for path in (root / "docs").glob("*.md")}
-    for page in sorted(pages - set(LINK.findall(prose_of["README.md"]))):
-        yield f"README.md: no link leads to {page}"
+    for folder in sorted({path.parent for path in (root / "docs").rglob("*.md")}):
+        name = "index.md" if folder == root / "docs" else "README.md"
+        contents = (folder / name).relative_to(root).as_posix()
+        pages = {path.name for path in folder.glob("*.md")} - {name}
+        for page in sorted(pages - set(LINK.findall(prose_of[contents]))):
+            yield f"{contents}: no link leads to {page}"
     spec = root / "spec"
     files = {path.relative_to(spec).as_posix() for path in spec.rglob("*.*")}
     for file in sorted(files - set(LINK.findall(prose_of["spec/README.md"])) - NOT_IN_THE_LIST):

@@ -32,7 +32,7 @@ PYTHONS = [
     if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", classifier))
 ]
 """The supported versions of Python; extras, types and licences are checked with the oldest."""
-DEVELOPMENT = {"demo", "dev", "frameworks", "release", "test"}
+DEVELOPMENT = {"demo", "dev", "docs", "frameworks", "release", "test"}
 """The extras for work in a clone."""
 
 _SERIALIZE = "from headerware import Chain; from headerware.interceptors import Serialize; "

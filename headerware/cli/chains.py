@@ -13,6 +13,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from headerware.cli.errors import click_error
 from headerware.cli.json_output import show_error, show_json
 from headerware.cli.options import json_option
 from headerware.cli.tables import output_console
@@ -101,7 +102,7 @@ def check(
             if as_json:
                 show_error(error)
             else:
-                click.echo(f"Error: {error}", err=True)
+                (click_error(error) if isinstance(error, HeaderwareError) else error).show()
     if wrong:
         sys.exit(1)
 

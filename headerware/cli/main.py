@@ -9,7 +9,7 @@ Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the comm
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,7 +21,9 @@ from headerware.cli.claims import claims
 from headerware.cli.compact import compact
 from headerware.cli.dev import dev
 from headerware.cli.dictionaries import dictionaries
+from headerware.cli.docs import docs
 from headerware.cli.doctor import doctor
+from headerware.cli.errors import click_error
 from headerware.cli.guard import guard
 from headerware.cli.header_ids import header_ids
 from headerware.cli.init import init
@@ -38,7 +40,7 @@ from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import HeaderwareError
 from headerware.core.options import from_home
 
 if TYPE_CHECKING:
@@ -74,17 +76,6 @@ def _expand_homes(command: click.Command) -> None:
 
 _RENAMED: Final = {"registry": "header-ids"}
 """Former names of commands, and their names now."""
-
-
-class _LocatedError(click.ClickException):
-    """An error in a file, shown as compilers show errors, so that editors find its line."""
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print the error on standard error."""
-        error = self.__cause__
-        if isinstance(error, ConfigError):
-            where = f"{error.file}:{error.line}:{error.column}"
-            click.echo(f"{where}: error: {error.problem}", file=file, err=True)
 
 
 class _Root(click.Group):
@@ -144,11 +135,8 @@ class _Root(click.Group):
         """Run a command; a HeaderwareError becomes click's kind of error."""
         try:
             return super().invoke(ctx)
-        except ConfigError as error:
-            shown = click.ClickException if error.file is None else _LocatedError
-            raise shown(str(error)) from error
         except HeaderwareError as error:
-            raise click.ClickException(str(error)) from error
+            raise click_error(error) from error
 
 
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
@@ -182,7 +170,7 @@ def version(*, as_json: bool) -> None:
 
 
 main.add_section("Begin", init, dev, send)
-main.add_section("Develop", run, check, explain, doctor, schema, dictionaries, header_ids)
+main.add_section("Develop", run, check, explain, doctor, schema, docs, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
-if TYPE_CHECKING:
-    from headerware.core.record import Record
+from headerware.core.record import Record
 
 
 def wall_clock_ms() -> int:

@@ -167,7 +167,7 @@ class SourceError(HeaderwareError):
 class SourceUnavailableError(SourceError, OSError):
     """A source that cannot be listed or read now; the source is tried again, as after any ``OSError``.
 
-    The text of other ``OSError``s is not shown, because it may quote anything.
+    The text of any other ``OSError`` is not shown, because it may quote anything.
 
     Args:
         message: what is not available now.

@@ -54,8 +54,8 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
         form: ``packed`` puts all headers that have ids into one header; ``keys`` keeps one header for each,
             which every tool can show, and which is smaller for up to four of Headerware's own.
         registry: where the ids are registered, as ``headerware header-ids`` takes it. A file is read once, on
-            opening; a topic, ``kafka://host:port/topic``, is followed. None is the registry of the process,
-            with all its changes.
+            opening; a topic, ``kafka://host:port/topic``, is followed. ``built-in`` is Headerware's own
+            registry. None is the registry of the process, with all its changes.
         also: patterns of foreign names that are written as ids, too; a leading ``!`` excludes.
         never: patterns of names that are never written as ids.
 

@@ -102,8 +102,8 @@ class Sign(Interceptor, frozen=True, kw_only=True):
     signature keeps all its headers, and its ``record.verified`` is None.
 
     Args:
-        keyring: path of the keyring file (spec/keyring.md), a text or any ``os.PathLike``. In a TOML file
-            it is relative to that file.
+        keyring: path of the keyring file (spec/keyring.md), a text or any ``os.PathLike``. In a TOML file it
+            is relative to that file. Readers may name a JWKS instead, which needs the extra ``jose``.
         key_id: the key to sign with. Consumers need none: a record names its key.
         batch_records: how many records that are sent together (``produce_many``, ``produce_batch``, Spark)
             one signature covers at most, 1 to 65,535. Each of these records carries its path in a Merkle
@@ -117,7 +117,7 @@ class Sign(Interceptor, frozen=True, kw_only=True):
         covered: names of headers that each signed record must have, covered by the signature.
         max_age_ms: how old a signature may be, in milliseconds by the local clock; None means no limit.
         clock_skew_ms: how far a signer's clock may be ahead of the local clock, in milliseconds; this applies
-            to the beginning of a key, and to ``max_age_ms``.
+            to the beginning of a key, and to ``max_age_ms``. An hour at most.
         await_version_ms: how long a consumer holds back records that are signed with the next version of a
             key, which its keyring does not have yet, in milliseconds; then they are refused. A version is
             waited for once.

@@ -105,7 +105,7 @@ class Trace(Interceptor, frozen=True, kw_only=True):
             500), or for the records of a topic that are in flight together. ``propagate`` makes no spans.
         spans: which spans are made: any of ``send``, ``receive`` (one for each ``poll`` or ``consume``),
             ``process``, ``settle`` (commits), and, in mode ``batch``, ``create`` (one for each record, whose
-            context the record carries).
+            context the record carries). The default is all without ``create``.
         correlate_by: ``link`` links a process span to the record's context. ``parent`` also makes that
             context the parent of a span that processes a single record.
         message_key: whether a key that is text becomes an attribute.

@@ -80,7 +80,8 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     Args:
         service: the name of the service in its entries; None means the client's id, or the host's name if
             the client has no id.
-        cluster: a readable name of the cluster; None means the cluster's id, once it is known.
+        cluster: a readable name of the cluster; None means the cluster's id, for which the first record
+            waits, two seconds at most.
         max_entries: the maximum number of entries in a trail, 2 to 1,000.
         max_bytes: the maximum size of the header's value, in bytes.
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, cast
 
 import msgspec
 
+from headerware.connect.data.schema import Schema
 from headerware.core.errors import BadRecordError, ConfigError, SourceError, SourceUnavailableError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
@@ -37,7 +38,6 @@ from headerware.core.plugins import Catalogue, require_arguments
 from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
-    from headerware.connect.data.schema import Schema
     from headerware.sources.source import NativeItem
 
 _SPOOLED_IN_MEMORY: Final = 1 << 20

@@ -1,4 +1,4 @@
-"""The page for the first ten minutes, run as it is written: its commands in order, in a fresh folder."""
+"""The README and the page for the first ten minutes, run as they are written: in order, in a fresh folder."""
 
 from __future__ import annotations
 
@@ -118,4 +118,22 @@ def test_the_page_does_what_it_says(reader: Reader) -> None:
         check=False,
     )
     assert verified.returncode == 1
+    assert reader.leave() == 0
+
+
+def test_the_readme_does_what_it_says(reader: Reader) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    printed = ""
+    for kind, block in FENCE.findall(page):
+        if kind == "python":
+            assert len([line for line in block.splitlines() if line]) <= 12
+            (reader.folder / "app.py").write_text(block)
+        for line in block.splitlines():
+            if line.startswith("headerware "):
+                printed = reader.type(line)
+    assert printed == "b'{\"id\": 1}' [('tenant', b'north')]\n"
+    assert reader.typed == 3
+    until(
+        lambda: "✓ delivered" in (reader.folder / "first-terminal").read_text(), "the first terminal shows it"
+    )
     assert reader.leave() == 0

@@ -17,6 +17,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     (tmp_path / "spec").mkdir()
     (tmp_path / "README.md").write_text("# Here\n\n[a page](docs/page.md), [a part](docs/page.md#one-part)\n")
+    (tmp_path / "docs" / "index.md").write_text("[a page](page.md)\n")
     (tmp_path / "docs" / "page.md").write_text("## One part\n\n[back](../README.md), `docs/page.md`\n")
     (tmp_path / "spec" / "README.md").write_text("[a format](wire.md)\n")
     (tmp_path / "spec" / "wire.md").write_text("[there](https://example.org/nowhere)\n")
@@ -44,6 +45,6 @@ class TestProblems:
         (root / "docs" / "alone.md").touch()
         (root / "spec" / "alone.json").touch()
         assert list(problems(root)) == [
-            "README.md: no link leads to docs/alone.md",
+            "docs/index.md: no link leads to alone.md",
             "spec/README.md: no link leads to alone.json",
         ]

@@ -32,10 +32,18 @@ def _a_make_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def environments(clone: Path) -> Path:
     """Environments whose pytest says how it was called; tests/integration and the oldest client's fail."""
-    for name in (".venv", ".venv-oldest", ".venv-frameworks", ".venv-newest-spark", ".venv-python3.99"):
+    for name in (
+        ".venv",
+        ".venv-oldest",
+        ".venv-frameworks",
+        ".venv-docs",
+        ".venv-newest-spark",
+        ".venv-python3.99",
+    ):
         programs = clone / name / "bin"
         programs.mkdir(parents=True)
         (programs / "python").write_text("#!/bin/sh\n")
+        (programs / "sphinx-build").write_text("#!/bin/sh\n")
         (programs / "pytest").write_text(
             '#!/bin/sh\necho "ran $0 $*"\ncase "$0 $*" in *tests/integration|*-oldest*) exit 1;; esac\n'
         )
@@ -53,9 +61,10 @@ def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environme
     started = [
         line for line in done.stdout.splitlines() if "/pytest" in line and not line.startswith("HEADERWARE")
     ]
-    for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks"):
+    for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks", "tests/site"):
         assert any(folder in line for line in started), folder
-    assert all(" -n 2 " in line or " -n 1 " in line for line in started if "frameworks" not in line)
+    parallel = [line for line in started if "tests/frameworks" not in line and "tests/site" not in line]
+    assert all(" -n 2 " in line or " -n 1 " in line for line in parallel)
     assert "make test: failed: test-integration test-oldest;" in done.stderr
 
 

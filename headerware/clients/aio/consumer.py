@@ -348,8 +348,9 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     ) -> None:
         """Process messages in tasks until :meth:`stop`, as :meth:`headerware.Consumer.run` does on threads.
 
-        The options are the same. The consumer's thread polls. If this task is cancelled, handlers at work are
-        cancelled, processed records are committed, and all other records are read again.
+        The options are the same; options that are not below are explained there. The consumer's thread polls.
+        If this task is cancelled, handlers at work are cancelled, processed records are committed, and all
+        other records are read again.
 
         Args:
             handler: a coroutine function, called with each message in a task of its own, which has a copy of
@@ -357,9 +358,6 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             workers: how many messages are processed at once.
             stop_timeout_s: how long to wait for records at work at the end, in seconds; then their handlers
                 are cancelled.
-            order, on_failure, attempts, retry_on, backoff_s, max_backoff_s, dead_letter_topic,
-                dead_letter_headers, dead_letter_unavailable, max_pending, revoke_timeout_s: as of
-                :meth:`headerware.Consumer.run`.
 
         Raises:
             ConfigError: an option cannot work; or ``run`` is under way already.

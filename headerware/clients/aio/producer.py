@@ -424,7 +424,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     async def reload(self) -> bool:
         """Read the file of the chain again, and let the records after this call go through the new chain.
 
-        It works as :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
+        It works as ``Producer.reload``, in turn with records that wait to be queued.
 
         Returns:
             whether the chain has changed.

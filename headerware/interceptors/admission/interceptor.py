@@ -56,7 +56,8 @@ class Admission(Interceptor, frozen=True, kw_only=True):
             counts them and logs each topic once, ``off`` counts them. A wrong certificate is always refused.
         valid_at: the time at which a certificate must be valid: ``signing``, so that stored records can
             be read later, or ``reading``, for consumers that read records as they arrive.
-        clock_skew_ms: how far the clocks of signers, issuers and readers may be apart, in milliseconds.
+        clock_skew_ms: how far the clocks of signers, issuers and readers may be apart, in milliseconds; an
+            hour at most.
 
     Raises:
         ConfigError: an option has an unknown value; on opening, a file is missing or wrong, or the chain has

@@ -74,9 +74,11 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
             other producers' digests in the same topic.
         window: how many identities of one producer are remembered in memory. A copy is recognised if fewer
             records of its producer lie between the first record and the copy.
-        max_identities: how many identities are remembered in total.
+        max_identities: how many identities are remembered in total: about 120 bytes each in memory, or 100 in
+            the store.
         store: path of a SQLite file to remember identities in, across restarts and for all consumers of one
-            group on one machine. In a TOML file, the path is relative to that file. None means memory.
+            group on one machine. In a TOML file, the path is relative to that file. It must be on a local
+            disk. None means memory.
         retain_ms: how long a store remembers an identity, in milliseconds.
 
     Raises:

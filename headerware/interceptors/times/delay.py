@@ -45,7 +45,7 @@ class Delay(Interceptor, frozen=True, kw_only=True):
         after_ms_by_topic: the same, by patterns of topics; the first pattern that matches counts, and
             ``after_ms`` if none does.
         max_delay_ms: the longest delay, in milliseconds, counted from the record's timestamp or from now,
-            whichever is earlier. It limits how long a forged header can block a partition.
+            whichever is earlier. It limits how long a forged header can block a partition. 30 days at most.
         beyond_max: what happens on consume to a record that would wait for longer: ``refuse`` raises, and
             ``on_error`` decides; ``pass`` delivers it at once.
         malformed: what happens on consume to a record whose not-before time cannot be read: ``keep`` counts

@@ -47,7 +47,7 @@ class Expire(Interceptor, frozen=True, kw_only=True):
         after_ms_by_topic: the same, by patterns of topics, such as ``{"clicks-*": 60_000}``; the first
             pattern that matches counts, and ``after_ms`` if none does.
         clock_skew_ms: how long after its expiry time a record is still delivered, in milliseconds, because
-            clocks differ.
+            clocks differ; an hour at most.
         expired: ``drop`` drops and counts expired records; ``refuse`` raises ExpiredError, which ``on_error``
             handles, for example with ``dead_letter``.
         malformed: what happens on consume to a record whose lifetime cannot be read: ``keep`` counts and

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -50,7 +50,7 @@ from headerware.spark_bridge.frames.schema import (
 from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession

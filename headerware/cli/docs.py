@@ -1,0 +1,89 @@
+"""``headerware docs``: show the pages of the documentation in the terminal.
+
+The pages are Markdown: in a clone docs/ and spec/, and in an installation copies of them inside the package.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headerware.cli.json_output import answer
+from headerware.cli.options import json_option
+from headerware.cli.tables import output_console
+from headerware.core.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("page", required=False)
+@json_option
+def docs(page: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """Show a PAGE of the documentation, or list all pages.
+
+    A page is named by its path (guides/fastapi, spec/trail), or by the end of its path (fastapi). A terminal
+    gets the page formatted, in a pager; a pipe gets the Markdown.
+    """
+    pages = _pages()
+    if page is None:
+        titles = {name: _title(path) for name, path in pages.items()}
+        answer(titles, lambda: _list(titles), as_json=as_json)
+        return
+    name = _found(page, list(pages))
+    text = pages[name].read_text(encoding="utf-8")
+    answer({"page": name, "text": text}, lambda: _show(output_console(), text), as_json=as_json)
+
+
+def _pages(package: Path = Path(__file__).parents[1]) -> dict[str, Path]:
+    """Return the files of all pages by name, docs/ first; a README has the name of its folder."""
+    packed = package / "_docs"
+    root = packed if packed.is_dir() else package.parent
+    pages: dict[str, Path] = {}
+    for folder, prefix in (("docs", ""), ("spec", "spec/")):
+        for path in sorted((root / folder).rglob("*.md"), key=lambda path: (path.parent, path.name)):
+            name = prefix + path.relative_to(root / folder).with_suffix("").as_posix()
+            pages[name.removesuffix("/README")] = path
+    return pages
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").replace("`", "")
+
+
+def _found(wanted: str, names: list[str]) -> str:
+    """Return the name that was meant: the complete name, or the first that ends so."""
+    plain = wanted.removesuffix(".md").removeprefix("docs/").strip("/").lower()
+    for name in names:
+        if plain == name.lower():
+            return name
+    for name in names:
+        if name.lower().endswith(f"/{plain}"):
+            return name
+    ends = {name.rpartition("/")[2]: name for name in reversed(names)}
+    meant = did_you_mean(plain, [*names, *ends])
+    raise click.UsageError(f"there is no page {wanted!r}; {meant}`headerware docs` lists all pages")
+
+
+def _list(titles: dict[str, str]) -> None:
+    for folder, of_folder in groupby(titles, lambda name: name.rpartition("/")[0]):
+        names = list(of_folder)
+        width = max(map(len, names))
+        click.secho(f"{folder or 'pages'}:", bold=True)
+        for name in names:
+            click.echo(f"  {name.ljust(width)}  {titles[name]}")
+
+
+def _show(console: Console, text: str) -> None:
+    if not console.is_terminal:
+        click.echo(text, nl=False)
+        return
+    from rich.markdown import Markdown  # noqa: PLC0415 - no other command needs it
+
+    with console.capture() as shown:
+        console.print(Markdown(text, hyperlinks=False), soft_wrap=False)
+    click.echo_via_pager(shown.get(), color=True)

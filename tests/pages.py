@@ -1,0 +1,280 @@
+"""Write the generated parts of the documents; ``make pages`` runs it, and tests/unit/test_pages.py compares.
+
+A page about an interceptor is written by hand as far as its heading "Options". The rest comes from the class
+of its options, from docs/what-others-see.md, and from bench/results.json. The pages of the API come from the
+docstrings of the public names, and the page of commands from the help texts of click.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import posixpath
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from headerware import Interceptor
+from headerware.cli import main
+from headerware.core.plugins import interceptor_type
+from tests.diagrams import drawn
+from tests.links import LINK, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INTERCEPTORS: Final = "docs/interceptors"
+OTHERS: Final = "docs/what-others-see.md"
+PACKAGES: Final = (
+    "headerware",
+    "headerware.interceptors",
+    "headerware.serdes",
+    "headerware.keyring",
+    "headerware.connect",
+    "headerware.connect.data",
+    "headerware.registry",
+    "headerware.sources",
+    "headerware.workers",
+    "headerware.spark_bridge",
+    "headerware.testing",
+)
+"""The packages that have a page of their public names."""
+MEASURED: Final = {
+    "admission": r"admission, ",
+    "claim_check": r"64 MiB value",
+    "compress": r".*trail \+ compress|the full chain (on|:)",
+    "delay": r"delay, ",
+    "encrypt": r"(encrypt|decrypt)\b|.*\+ encrypt",
+    "expire": r"expire: ",
+    "header_ids": r"header ids: ",
+    "serialize": r"Avro: |polyglot: ",
+    "sign": r"(sign|verify)\b|(produce|consume), .*\+ sign",
+    "slice": r"64 MiB message",
+    "trace": r"tracing ",
+    "trail": r"(produce|consume), trail",
+    "transforms": r"Connect: \w+(\$\w+)?, with a schema",
+}
+"""The comparisons of the bench that an interceptor is in, as a pattern of their names."""
+LEAST: Final = r"(produce|consume), 4 no-op"
+"""The comparisons that are a lower limit for every interceptor."""
+ROLE: Final = re.compile(r":\w+:`~?(?:[\w.]+\.)?([^`]+)`")
+ARGS: Final = re.compile(r"^Args:\n((?: {4}.*\n|\n)*)", re.MULTILINE)
+ARG: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+
+
+def written() -> dict[str, str]:
+    """Return the text of each page that has a generated part."""
+    pages = {f"{INTERCEPTORS}/{word}.md": _interceptor(word) for word in interceptor_type.built_in}
+    pages |= {f"docs/api/{package}.md": _package(package) for package in PACKAGES}
+    return {**pages, **drawn(), "docs/commands.md": _commands()}
+
+
+def _interceptor(word: str) -> str:
+    page = f"{INTERCEPTORS}/{word}.md"
+    by_hand = (ROOT / page).read_text(encoding="utf-8").partition("\n## Options\n")[0]
+    return "\n".join(
+        [
+            by_hand,
+            "## Options",
+            "",
+            *_options(interceptor_type(word)),
+            "",
+            "## What others see",
+            "",
+            *(moved(line, OTHERS, page) for line in _others(word)),
+            "",
+            "## What it costs",
+            "",
+            *_costs(word, page),
+            "",
+        ]
+    )
+
+
+def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the table of an interceptor's own options."""
+    meanings = _meanings(kind)
+    yield "| option | default | meaning |"
+    yield "| --- | --- | --- |"
+    for field in msgspec.structs.fields(kind):
+        if field.name not in Interceptor.__struct_fields__:
+            yield f"| `{field.name}` | `{_default(field)}` | {_cell(meanings[field.name])} |"
+    yield ""
+    yield (
+        "`-` marks an option without a default. Every interceptor also has "
+        "[these options](../configuration.md#options-that-every-interceptor-has)."
+    )
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """Return what the docstrings of a class and of its bases say about each option."""
+    return {
+        name: _markdown(text)
+        for each in reversed(kind.__mro__)
+        for section in ARGS.findall(inspect.cleandoc(each.__dict__.get("__doc__") or "") + "\n")
+        for name, text in ARG.findall(section)
+    }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    """Return the default of an option as a document writes it."""
+    if field.required:
+        return "-"
+    default = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    if isinstance(default, str):
+        return default or '""'
+    return "a list" if default and isinstance(default, tuple) else json.dumps(default)
+
+
+def _others(word: str) -> Iterator[str]:
+    """Yield the rows about an interceptor of the page about others."""
+    text = (ROOT / OTHERS).read_text(encoding="utf-8")
+    head, rows = _rows(text, "| interceptor of the producer |")
+    found = [row for row in rows if f"`{word}`" in _first(row) or _first(row) == " any, on a tombstone "]
+    yield "A reader without Headerware sees this:"
+    yield ""
+    yield from [head, "| --- " * (head.count("|") - 1) + "|", *found]
+    lacking = [_cells(row)[1] for row in _rows(text, "| lacks |")[1] if f"`{word}`" in _first(row)]
+    for each in lacking:
+        yield ""
+        yield f"The application of a reader whose chain lacks `{word}` gets {each}."
+    yield ""
+    yield "[What others see](what-others-see.md) has all interceptors, and producers without Headerware."
+
+
+def _rows(text: str, head: str) -> tuple[str, list[str]]:
+    """Return the heading and the rows of the table whose heading begins so."""
+    lines = text[text.index(head) :].partition("\n\n")[0].splitlines()
+    return lines[0], lines[2:]
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip()[1:-1].split("|")]
+
+
+def _first(row: str) -> str:
+    return row[1:].partition("|")[0]
+
+
+def moved(line: str, page: str, to: str) -> str:
+    """Return a line of one page with links that lead to the same places from another page."""
+
+    def relinked(link: re.Match[str]) -> str:
+        target, _, anchor = link[1].partition("#")
+        if "://" in target:
+            return link[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) if target else page
+        found = posixpath.relpath(path, posixpath.dirname(to))
+        return f"]({found}#{anchor})" if anchor else f"]({found})"
+
+    return LINK.sub(relinked, line)
+
+
+def _costs(word: str, page: str) -> Iterator[str]:
+    """Yield what the bench measured."""
+    results = json.loads((ROOT / "bench" / "results.json").read_text(encoding="utf-8"))
+    found = [row for row in results if re.match(MEASURED.get(word, LEAST), row["name"])]
+    if word not in MEASURED:
+        yield "The bench does not measure it alone. A chain of four interceptors that do nothing costs this:"
+        yield ""
+    yield "| comparison | ours | reference | unit | ratio | method |"
+    yield "| --- | ---: | ---: | --- | ---: | --- |"
+    for row in found:
+        figures = (
+            f"{row[each]:,.0f}" if row[each] >= 100 else f"{row[each]:.3g}" for each in ("ours", "reference")
+        )
+        ratio = f"{row['ratio']:.2f}"
+        yield f"| {' | '.join(map(_cell, (row['name'], *figures, row['unit'], ratio, row['note'])))} |"
+    yield ""
+    yield moved("The [benchmarks](bench/RESULTS.md) have the machine and all results.", "README.md", page)
+
+
+def _package(package: str) -> str:
+    """Return the page of a package: each public name with the first sentence of its docstring."""
+    module = importlib.import_module(package)
+    head = [f"# `{package}`", "", _summary(module), "", "| name | meaning |", "| --- | --- |"]
+    names = sorted(module.__all__, key=str.lower)
+    rows = [f"| `{name}` | {_cell(_summary(getattr(module, name)))} |" for name in names]
+    return "\n".join([*head, *rows, ""])
+
+
+def _summary(found: Any) -> str:
+    """Return the first paragraph of a docstring; a value has none of its own."""
+    text = inspect.getdoc(found) or ""
+    if not inspect.ismodule(found) and not inspect.isclass(found) and not inspect.isroutine(found):
+        return f"A value of the type `{type(found).__name__}`."
+    return _markdown(text.partition("\n\n")[0])
+
+
+def _commands() -> str:
+    """Return the page of all commands, with their options."""
+    about = (
+        "The program `headerware` has these commands; each prints the same with `--help`. [Configuration]"
+        "(configuration.md#for-ci-and-for-people) explains exit codes, durations and `--json`."
+    )
+    # With its settings, because click keeps what it makes of them, such as -h.
+    context = click.Context(main, info_name="headerware", **main.context_settings)
+    below = _command(main, context, 2)
+    return "\n".join(["# Commands", "", about, "", *_contents(main), *below])
+
+
+def _contents(group: click.Group) -> Iterator[str]:
+    yield "| command | purpose |"
+    yield "| --- | --- |"
+    for name, command in group.commands.items():
+        yield f"| [`{name}`](#headerware-{name}) | {_cell(command.get_short_help_str(200))} |"
+    yield ""
+
+
+def _command(group: click.Group, context: click.Context, level: int) -> Iterator[str]:
+    """Yield the commands of a group, and the commands below them."""
+    for name, command in group.commands.items():
+        below = click.Context(command, info_name=name, parent=context)
+        path = below.command_path
+        usage = " ".join(["Usage:", path, *command.collect_usage_pieces(below)])
+        yield from (f"{'#' * level} `{path}`", "", "```text", usage, "```", "", *_help(command), "")
+        options = [
+            option for option in command.params if isinstance(option, click.Option) and not option.hidden
+        ]
+        if options:
+            yield from ("| option | meaning |", "| --- | --- |")
+        for option in options:
+            names, meaning = option.get_help_record(below) or ("", "")
+            yield f"| `{_cell(names)}` | {_cell(meaning)} |"
+        if options:
+            yield ""
+        if isinstance(command, click.Group):
+            yield from _command(command, below, level + 1)
+
+
+def _help(command: click.Command) -> list[str]:
+    """Return the text of a command; click keeps the lines of a paragraph that begins with a backspace."""
+    paragraphs = inspect.cleandoc(command.help or "").partition("\f")[0].split("\n\n")
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        if paragraph.startswith("\b"):
+            lines += ["```text", *textwrap.dedent(paragraph.removeprefix("\b\n")).splitlines(), "```", ""]
+        else:
+            lines += [_markdown(paragraph), ""]
+    return lines[:-1]
+
+
+def _markdown(text: str) -> str:
+    """Return a paragraph of a docstring as a line of Markdown."""
+    return ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").strip()
+
+
+if __name__ == "__main__":
+    for path, page in written().items():
+        (ROOT / path).parent.mkdir(exist_ok=True)
+        (ROOT / path).write_text(page, encoding="utf-8")

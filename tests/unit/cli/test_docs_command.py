@@ -1,0 +1,91 @@
+"""``headerware docs`` in a clone and in a wheel, in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from headerware.cli import main
+from headerware.cli.docs import _pages
+from tests.links import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def docs(*args: str) -> Any:
+    return CliRunner().invoke(main, ["docs", *args])
+
+
+class TestDocs:
+    def test_lists_every_page_with_its_title(self) -> None:
+        result = docs()
+        assert "  trail                Trail\n" in result.output
+        assert "  spec/trail            The paper trail: hw.trail\n" in result.output
+        listed = [line for line in result.output.splitlines() if line.startswith("  ")]
+        files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "spec").rglob("*.md")]
+        assert len(listed) == len(files)
+
+    @pytest.mark.parametrize(
+        ("given", "file"),
+        [
+            ("trail", "docs/trail.md"),
+            ("docs/trail.md", "docs/trail.md"),
+            ("Trail", "docs/trail.md"),
+            ("fastapi", "docs/guides/fastapi.md"),
+            ("guides/fastapi", "docs/guides/fastapi.md"),
+            ("guides", "docs/guides/README.md"),
+            ("sign", "docs/interceptors/sign.md"),
+            ("spec", "spec/README.md"),
+            ("spec/trail", "spec/trail.md"),
+            ("signature", "spec/signature.md"),
+        ],
+    )
+    def test_prints_the_markdown_of_a_page_into_a_pipe(self, given: str, file: str) -> None:
+        assert docs(given).output == (ROOT / file).read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(("given", "meant"), [("tral", "trail"), ("fastapy", "fastapi")])
+    def test_suggests_a_near_name(self, given: str, meant: str) -> None:
+        result = docs(given)
+        assert result.exit_code == 2
+        assert f"there is no page '{given}'; did you mean '{meant}'?" in result.output
+
+    def test_answers_as_json(self) -> None:
+        assert json.loads(docs("trail", "--json").output)["result"]["page"] == "trail"
+        assert json.loads(docs("--json").output)["result"]["guides"] == "Guides"
+
+    def test_shows_a_page_in_the_pager_of_a_terminal(self) -> None:
+        parent, child = pty.openpty()
+        environment = {**os.environ, "PAGER": "cat", "COLUMNS": "80", "TERM": "xterm"}
+        command = [sys.executable, "-m", "headerware", "docs", "interceptors/sign"]
+        with subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment) as process:
+            os.close(child)
+            shown = b""
+            try:
+                while part := os.read(parent, 65_536):
+                    shown += part
+            except OSError:  # Linux's answer when the other side is closed
+                pass
+            os.close(parent)
+        assert process.returncode == 0
+        assert b"What it is for" in shown
+        assert b"## What it is for" not in shown
+
+
+class TestPages:
+    def test_are_in_the_wheel(self, tmp_path: Path) -> None:
+        builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
+        (wheel,) = builder.build(directory=str(tmp_path), versions=["standard"])
+        with zipfile.ZipFile(wheel) as packed:
+            inside = [name for name in packed.namelist() if name.startswith("headerware/_docs/")]
+            packed.extractall(tmp_path, inside)
+        assert all(name.endswith(".md") for name in inside)
+        assert list(_pages(tmp_path / "headerware")) == list(_pages())
