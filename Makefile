@@ -16,7 +16,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 # Unless told otherwise, a test whose part is missing here fails rather than skips.
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 # Many tests wait for a cluster or a deadline, so there are more processes than cores.
-WORKERS ?= 4
+WORKERS ?= 6
 # Each of these starts a Kafka and a Spark of its own; Spark works all the time.
 CLUSTERS ?= 2
 # `make test` runs two stages at once, so that one works while the other waits; each has half of the processes.
