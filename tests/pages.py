@@ -16,16 +16,18 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 
 from headerware import Interceptor
 from headerware.cli import main
+from headerware.core.option_docs import OptionDoc, option_docs
 from headerware.core.plugins import interceptor_type
 from tests.diagrams import drawn
 from tests.links import LINK, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import msgspec
 
 INTERCEPTORS: Final = "docs/interceptors"
 OTHERS: Final = "docs/what-others-see.md"
@@ -62,8 +64,6 @@ MEASURED: Final = {
 LEAST: Final = r"(produce|consume), 4 no-op"
 """The comparisons that are a lower limit for every interceptor."""
 ROLE: Final = re.compile(r":\w+:`~?(?:[\w.]+\.)?([^`]+)`")
-ARGS: Final = re.compile(r"^Args:\n((?: {4}.*\n|\n)*)", re.MULTILINE)
-ARG: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def written() -> dict[str, str]:
@@ -97,12 +97,11 @@ def _interceptor(word: str) -> str:
 
 def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
     """Yield the table of an interceptor's own options."""
-    meanings = _meanings(kind)
     yield "| option | default | meaning |"
     yield "| --- | --- | --- |"
-    for field in msgspec.structs.fields(kind):
-        if field.name not in Interceptor.__struct_fields__:
-            yield f"| `{field.name}` | `{_default(field)}` | {_cell(meanings[field.name])} |"
+    for option in option_docs(kind):
+        if option.name not in Interceptor.__struct_fields__:
+            yield f"| `{option.name}` | `{_default(option)}` | {_cell(option.text)} |"
     yield ""
     yield (
         "`-` marks an option without a default. Every interceptor also has "
@@ -110,26 +109,13 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
     )
 
 
-def _meanings(kind: type) -> dict[str, str]:
-    """Return what the docstrings of a class and of its bases say about each option."""
-    return {
-        name: _markdown(text)
-        for each in reversed(kind.__mro__)
-        for section in ARGS.findall(inspect.cleandoc(each.__dict__.get("__doc__") or "") + "\n")
-        for name, text in ARG.findall(section)
-    }
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
+def _default(option: OptionDoc) -> str:
     """Return the default of an option as a document writes it."""
-    if field.required:
+    if option.required:
         return "-"
-    default = field.default
-    if field.default_factory is not msgspec.NODEFAULT:
-        default = field.default_factory()
-    if isinstance(default, str):
-        return default or '""'
-    return "a list" if default and isinstance(default, tuple) else json.dumps(default)
+    if isinstance(option.default, str):
+        return option.default or '""'
+    return "a list" if option.default and isinstance(option.default, list) else json.dumps(option.default)
 
 
 def _others(word: str) -> Iterator[str]:
