@@ -45,10 +45,11 @@ def _pages(package: Path = Path(__file__).parents[1]) -> dict[str, Path]:
     root = packed if packed.is_dir() else package.parent
     pages: dict[str, Path] = {}
     for folder, prefix in (("docs", ""), ("spec", "spec/")):
-        for path in sorted((root / folder).rglob("*.md"), key=lambda path: (path.parent, path.name)):
+        for path in (root / folder).rglob("*.md"):
             name = prefix + path.relative_to(root / folder).with_suffix("").as_posix()
             pages[name.removesuffix("/README")] = path
-    return pages
+    # The pages of docs/ itself first, then folder by folder.
+    return dict(sorted(pages.items(), key=lambda page: (page[0].rpartition("/")[0], page[0])))
 
 
 def _title(path: Path) -> str:
@@ -57,7 +58,7 @@ def _title(path: Path) -> str:
 
 def _found(wanted: str, names: list[str]) -> str:
     """Return the name that was meant: the complete name, or the first that ends so."""
-    plain = wanted.removesuffix(".md").removeprefix("docs/").strip("/").lower()
+    plain = wanted.removesuffix(".md").removesuffix("/README").removeprefix("docs/").strip("/").lower()
     for name in names:
         if plain == name.lower():
             return name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from headerware.keyring import Algorithm, Keyring
 
 _EVERY_TOPIC: Final = "*"
+_KEYRING: Final = "keys.json"
+_GITIGNORE: Final = ".gitignore"
 _TOPIC_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*?![]")
 
 
@@ -62,7 +66,8 @@ class _Answers(NamedTuple):
     service: str
     steps: tuple[str, ...]
     topics: tuple[str, ...]
-    keyring: Path
+    keyring: Path | None
+    """The file of the keys, relative to the working directory; None if the chain needs no keys."""
 
     def keys(self) -> dict[str, Algorithm]:
         """Return the algorithm of each key that the chain names."""
@@ -79,12 +84,15 @@ class _Answers(NamedTuple):
             f"# The chain of {self.service}. Producers run it from top to bottom, consumers the other way."
         )
         blocks = [f"{title}\n# After a change: headerware check --open {config}\n"]
+        keyring = self.keyring
+        if keyring is not None and not keyring.is_absolute():
+            keyring = Path(os.path.relpath(keyring, config.parent))  # a chain's paths begin at its file
         for name in self.steps:
             step = _STEPS[name]
             topics = "" if self.topics == (_EVERY_TOPIC,) else f"topics = {_toml(list(self.topics))}\n"
             options = step.options.format(
                 service=_toml(self.service),
-                keyring=_toml(str(self.keyring)),
+                keyring=_toml(str(keyring)),
                 key_id=_toml(step.key_id.format(service=self.service)),
             )
             blocks.append(f'# {step.why}\n[[interceptors]]\ntype = "{name}"\n{topics}{options}')
@@ -146,7 +154,7 @@ def _default_service() -> str:
 @click.option(
     "--topics", metavar="LIST", help="Topics or patterns, separated by commas; by default all topics."
 )
-@keyring_option("The file for the keys; by default keys.json.")
+@keyring_option("The file for the keys; by default keys.json beside the chain.")
 @click.option(
     "-c",
     "--config",
@@ -178,11 +186,12 @@ def init(
             f"{config} exists, so nothing was written: `headerware explain {config}` shows it; delete it "
             f"first, or name another file with --config"
         )
-    answers = _asked(service, steps, topics, keyring, yes=yes)
+    answers = _asked(service, steps, topics, keyring, config.parent / _KEYRING, yes=yes)
     text = answers.chain(config)
-    path = config.parent / answers.keyring
-    ignored = _ignore(path, config.parent) if answers.keys() else None
-    made = _make_keys(path, answers.keys()) if answers.keys() else []
+    path = answers.keyring
+    is_inside = path is not None and path.resolve().is_relative_to(Path.cwd())
+    ignored = _ignore(path.resolve().relative_to(Path.cwd())) if path is not None and is_inside else None
+    made = [] if path is None else _make_keys(path, answers.keys())
     try:
         with config.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -194,7 +203,7 @@ def init(
         "config": str(config),
         "chain": answers.steps,
         "topics": answers.topics,
-        "keyring": str(path) if answers.keys() else None,
+        "keyring": None if path is None else str(path),
         "keys": made,
         "gitignore": ignored,
         "next": following,
@@ -203,18 +212,26 @@ def init(
     def show() -> None:
         where = "all topics" if answers.topics == (_EVERY_TOPIC,) else ", ".join(answers.topics)
         click.echo(f"{config}: a chain of {', '.join(answers.steps)} for {where}")
-        if answers.keys():
+        if path is not None:
             names = ", ".join(f"{name} ({algorithm})" for name, algorithm in answers.keys().items())
             click.echo(f"{path}: the keys {names}; keep this file secret, and back it up")
+            if not is_inside:
+                click.echo(f"{path} is not in this folder: keep it out of version control there, too")
         if ignored:
-            click.echo(f"{config.parent / '.gitignore'}: the line {ignored}, so that git leaves the keys out")
+            click.echo(f"{_GITIGNORE}: the line {ignored}, so that git leaves the keys out")
         click.echo(f"next: {following}")
 
     answer(facts, show, as_json=as_json)
 
 
 def _asked(
-    service: str | None, steps: str | None, topics: str | None, keyring: Path | None, *, yes: bool
+    service: str | None,
+    steps: str | None,
+    topics: str | None,
+    keyring: Path | None,
+    usual_keyring: Path,
+    *,
+    yes: bool,
 ) -> _Answers:
     """Return the options that were given, and ask for the others."""
 
@@ -237,9 +254,10 @@ def _asked(
             click.echo(f"  {step:<9} {why}", err=True)
     chosen = ask(steps, "What the chain does", "--steps", _USUAL_STEPS, _checked_steps)
     on = ask(topics, "Topics or patterns (* is all topics)", "--topics", _EVERY_TOPIC, _checked_topics)
-    needs_keys = any(_STEPS[step].algorithm for step in chosen)
-    given = str(keyring) if keyring is not None or not needs_keys else None
-    return _Answers(name, chosen, on, Path(ask(given, "File for the keys", "--keyring", "keys.json")))
+    if not any(_STEPS[step].algorithm for step in chosen):
+        return _Answers(name, chosen, on, None)
+    given = None if keyring is None else str(keyring)
+    return _Answers(name, chosen, on, Path(ask(given, "File for the keys", "--keyring", str(usual_keyring))))
 
 
 def _make_keys(path: Path, keys: dict[str, Algorithm]) -> list[str]:
@@ -265,13 +283,11 @@ def _make_keys(path: Path, keys: dict[str, Algorithm]) -> list[str]:
     return made
 
 
-def _ignore(keyring: Path, folder: Path) -> str | None:
-    """Add the keyring to ``.gitignore`` if it is in the folder; return the new line, if there is one."""
-    try:
-        line = f"/{keyring.resolve().relative_to(folder.resolve()).as_posix()}*"  # its lock file, too
-    except ValueError:
-        return None
-    path = folder / ".gitignore"
+def _ignore(keyring: Path) -> str | None:
+    """Add a keyring below the working directory to ``.gitignore``; return the new line, if there is one."""
+    pattern = re.sub(r"([\\*?\[])", r"\\\1", keyring.as_posix())
+    line = f"/{pattern}*"  # its lock file, too
+    path = Path(_GITIGNORE)
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         if line in before.splitlines():

@@ -122,6 +122,7 @@ class Sending:
             return
         report = partial(self._report, number)
         while True:
+            was_empty = len(self._producer) == 0
             try:
                 self._producer.produce(
                     record.topic,
@@ -132,7 +133,7 @@ class Sending:
                     headers=record.headers,
                 )
             except BufferError as error:
-                if len(self._producer) == 0:  # it is too large for an empty queue, too
+                if was_empty:  # the record is too large for an empty queue, too
                     self._fail(number, str(error))
                     return
                 self._producer.poll(_POLL_S)

@@ -129,6 +129,22 @@ class TestWhatIsThere:
         )
         assert found.stdout == "?? .gitignore\n?? headerware.toml\n"
 
+    def test_git_ignores_a_keyring_of_any_name_in_any_folder(self) -> None:
+        subprocess.run(["git", "init", "-q"], check=True)
+        Path("deploy").mkdir()
+        keyring = "deploy/keys[prod]*.json"
+        run("init", "--yes", "--config", "deploy/chain.toml", "--keyring", keyring)
+        assert read_keyring(keyring).keys
+        subprocess.run(["git", "check-ignore", "-q", keyring], check=True)
+        assert run("check", "--open", "deploy/chain.toml").exit_code == 0
+
+    def test_the_usual_keyring_is_beside_the_chain(self) -> None:
+        Path("deploy").mkdir()
+        run("init", "--yes", "--config", "deploy/chain.toml")
+        assert read_keyring("deploy/keys.json").keys
+        assert 'keyring = "keys.json"' in Path("deploy/chain.toml").read_text()
+        assert Path(".gitignore").read_text() == "/deploy/keys.json*\n"
+
     def test_a_keyring_outside_of_the_folder_needs_no_line(self, tmp_path: Path) -> None:
         run("init", "--yes", "--keyring", str(tmp_path / "keys.json"))
         assert not Path(".gitignore").exists()
