@@ -167,8 +167,8 @@ class Trace(Interceptor, frozen=True, kw_only=True):
 def extract_context(headers: HeadersLike) -> TraceContext:
     """Read the trace context in a record's headers.
 
-    A value that is null, not UTF-8 or malformed counts as absent. If a field is repeated, the last value that
-    is neither null nor other than UTF-8 counts; the values of ``tracestate`` and ``baggage`` are joined.
+    A value that is null, not UTF-8 or malformed counts as empty. If a field is repeated, its last value
+    counts, as with every header in Kafka; the values of ``tracestate`` and ``baggage`` are joined.
 
     Args:
         headers: headers in any of the forms that Headerware takes.
@@ -301,13 +301,11 @@ def _extracted(headers: Headers, propagator: TextMapPropagator, fields: Collecti
 def _add_field(carrier: dict[str, str], pair: Pair) -> None:
     name, value = pair
     try:
-        text = value.decode() if value is not None else None
+        text = (value or b"").decode()
     except UnicodeDecodeError:
-        return
-    if text is None:
-        return
+        text = ""
     if name in _LIST_FIELDS and name in carrier:
-        text = f"{carrier[name]},{text}"
+        text = ",".join(filter(None, (carrier[name], text)))
     carrier[name] = text
 
 

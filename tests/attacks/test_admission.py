@@ -734,10 +734,10 @@ class TestPolicyFile:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            ("audience", "audiense", "policy.toml: audiense: unknown key; did you mean 'audience'?"),
-            ("jwks", "jwk", "policy.toml: issuers[0].jwk: unknown key; did you mean 'jwks'?"),
-            ("effect", "efect", "policy.toml: rules[0].efect: unknown key; did you mean 'effect'?"),
-            ('"allow"', '"maybe"', "policy.toml: rules[0].effect: expected "),
+            ("audience", "audiense", "policy.toml:3:1: audiense: unknown key; did you mean 'audience'?"),
+            ("jwks", "jwk", "policy.toml:7:1: issuers[0].jwk: unknown key; did you mean 'jwks'?"),
+            ("effect", "efect", "policy.toml:11:1: rules[0].efect: unknown key; did you mean 'effect'?"),
+            ('"allow"', '"maybe"', "policy.toml:11:1: rules[0].effect: expected "),
         ],
     )
     def test_what_is_wrong_is_said_with_its_place_and_the_nearest_name(

@@ -64,7 +64,7 @@ def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environme
     for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks", "tests/site"):
         assert any(folder in line for line in started), folder
     parallel = [line for line in started if "tests/frameworks" not in line and "tests/site" not in line]
-    assert all(" -n 2 " in line or " -n 1 " in line for line in parallel)
+    assert all(" -n 3 " in line or " -n 1 " in line for line in parallel)
     assert "make test: failed: test-integration test-oldest;" in done.stderr
 
 
@@ -88,7 +88,7 @@ def test_the_newest_python_runs_its_part_of_the_tests(environments: Path) -> Non
     assert make is not None
     command = [make, "test-newest-python", f"NEWER_PYTHONS=no-such-python {newer}"]
     done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=True)
-    assert "ran .venv-python3.99/bin/pytest -n 4" in done.stdout
+    assert "ran .venv-python3.99/bin/pytest -n 6" in done.stdout
     assert "tests/unit/core" in done.stdout
 
 
