@@ -2,7 +2,8 @@
 
 A page about an interceptor is written by hand as far as its heading "Options". The rest comes from the class
 of its options, from docs/what-others-see.md, and from bench/results.json. The pages of the API come from the
-docstrings of the public names, and the page of commands from the help texts of click.
+docstrings of the public names, and the page of commands from the help texts of click. tests/performance.py
+writes the page of figures.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headerware.core.option_docs import OptionDoc, option_docs
 from headerware.core.plugins import interceptor_type
 from tests.diagrams import drawn
 from tests.links import LINK, ROOT
+from tests.performance import figure, measured, performance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +72,7 @@ def written() -> dict[str, str]:
     """Return the text of each page that has a generated part."""
     pages = {f"{INTERCEPTORS}/{word}.md": _interceptor(word) for word in interceptor_type.built_in}
     pages |= {f"docs/api/{package}.md": _package(package) for package in PACKAGES}
-    return {**pages, **drawn(), "docs/commands.md": _commands()}
+    return {**pages, **drawn(), **performance(measured()), "docs/commands.md": _commands()}
 
 
 def _interceptor(word: str) -> str:
@@ -164,17 +166,14 @@ def moved(line: str, page: str, to: str) -> str:
 
 def _costs(word: str, page: str) -> Iterator[str]:
     """Yield what the bench measured."""
-    results = json.loads((ROOT / "bench" / "results.json").read_text(encoding="utf-8"))
-    found = [row for row in results if re.match(MEASURED.get(word, LEAST), row["name"])]
+    found = [row for name, row in measured().items() if re.match(MEASURED.get(word, LEAST), name)]
     if word not in MEASURED:
         yield "The bench does not measure it alone. A chain of four interceptors that do nothing costs this:"
         yield ""
     yield "| comparison | ours | reference | unit | ratio | method |"
     yield "| --- | ---: | ---: | --- | ---: | --- |"
     for row in found:
-        figures = (
-            f"{row[each]:,.0f}" if row[each] >= 100 else f"{row[each]:.3g}" for each in ("ours", "reference")
-        )
+        figures = (figure(row[each]) for each in ("ours", "reference"))
         ratio = f"{row['ratio']:.2f}"
         yield f"| {' | '.join(map(_cell, (row['name'], *figures, row['unit'], ratio, row['note'])))} |"
     yield ""
