@@ -257,6 +257,15 @@ class TestConfigurations:
         for found in blocks("toml", [f"docs/interceptors/{word}.md" for word in interceptor_type.built_in]):
             assert len([line for line in str(found.values[1]).splitlines() if line]) <= 12, found.id
 
+    def test_of_a_wrong_order_is_refused_in_the_words_of_its_page(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (_, chain), (_, words) = FENCE.findall(text_of("docs/order.md"))
+        (tmp_path / "headerware.toml").write_text(chain)
+        result = CliRunner().invoke(main, ["check", "headerware.toml"])
+        assert (result.exit_code, result.output) == (1, words)
+
     def test_there_are_some(self) -> None:
         assert len(blocks("toml")) >= 3
 
