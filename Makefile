@@ -266,6 +266,10 @@ docs: .venv-docs/.ready ## build the site of the documentation into build/docs; 
 screens: .venv/.ready ## draw the pictures of docs/screens again
 	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen
 
+.PHONY: notebook
+notebook: java ## run examples/spark_bridge.ipynb, and store in it what its cells print; needs Java 17
+	$(REQUIRE_ALL) HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/spark/test_notebook.py
+
 .PHONY: bench
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)
