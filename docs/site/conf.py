@@ -34,6 +34,7 @@ include_patterns = [
     "docs/**.md",
     "spec/*.md",
     "bench/*.md",
+    "examples/README.md",
     "examples/*/README.md",
     "tests/connect_oracle/README.md",
 ]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.gallery import entries
+
 if TYPE_CHECKING:
     from headerware.testing import KafkaBroker
 
@@ -47,6 +49,7 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
     assert int(delivered[1].replace(",", "")) > 3_000
     for line in (r" orders +produced into ", r" billing +read from ", r"traceparent 00-0af7651916cd43dd"):
         assert re.search(line, shown), shown
+    assert entries()["demo/run.py"].is_shown_by(done.stdout), shown
 
 
 def test_runs_to_its_end_with_nothing_but_itself(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
@@ -15,13 +14,15 @@ import pytest
 from headerware import Chain, Headers, Producer
 from headerware.interceptors import Trail
 from headerware.testing import EmbeddedCluster
+from tests.gallery import EXAMPLES, entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from confluent_kafka import Message
 
-EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+GALLERY: Final = entries()
 DEADLINE_S: Final = 180.0
 
 
@@ -67,6 +68,7 @@ SAID: Final = {"files_source.py": ("tables: reads files, sends to topic tables, 
 def test_runs_alone(path: Path, run: Callable[..., str]) -> None:
     shown = run(path)
     assert re.search(SHOWN.get(path.name, "."), shown), shown
+    assert GALLERY[path.name].is_shown_by(shown), shown
 
 
 class TestMirror:

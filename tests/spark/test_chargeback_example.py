@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.parquet as pq
 import pytest
 
+from tests.gallery import entries
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,6 +31,7 @@ class TestChargebackReport:
         owners = ("geography", "markets", "climate", "billing", "unattributed")
         assert all(owner in shown and owner in report for owner in owners)
         assert str(folder / "report.html") in shown
+        assert entries()["chargeback_report.py"].is_shown_by(shown), shown
         assert "Reads that are not known" not in report
         rows = pq.read_table(folder / "usage").to_pylist()
         assert sum(row["records"] for row in rows if row["direction"] == "out") == 1_500

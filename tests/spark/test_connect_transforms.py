@@ -29,6 +29,7 @@ from headerware.core.context import Context
 from headerware.interceptors import Serialize, Transforms
 from headerware.serdes import Connect, Json
 from headerware.spark_bridge import decode, encode, split_failures
+from tests.gallery import entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -347,4 +348,5 @@ class TestExample:
         assert "3,377 airports and a tombstone were sent; Spark wrote 3,376 of them" in done.stdout
         assert "a producer with the same file wrote the same records, and refused one:" in done.stdout
         assert done.stdout.count("\n  stage: TRANSFORMATION\n") == 1
+        assert entries()["connect_spark.py"].is_shown_by(done.stdout), done.stdout
         assert f"class.name: {PACKAGE}.Cast$Value" in done.stdout

@@ -18,6 +18,7 @@ import pytest
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import decode, encode, foreach_batch
+from tests.gallery import EXAMPLES, entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from headerware.testing import KafkaBroker
 
 ROOT: Final = Path(__file__).parents[2]
-EXAMPLES: Final = ROOT / "examples"
+GALLERY: Final = entries()
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 DEADLINE_S: Final = 400.0
@@ -53,6 +54,7 @@ def check_stream(shown: str) -> None:
     assert re.search(r" catalogue +produced into .*\n.* spark/by-state#\d+ +read from ", shown), shown
     assert re.search(r" search +read from ", shown), shown
     assert len(re.findall(r"^batch \d+: ", shown, re.MULTILINE)) > 1
+    assert GALLERY["spark_foreach_batch.py"].is_shown_by(shown), shown
 
 
 @pytest.mark.broker
@@ -79,6 +81,7 @@ class TestBackfill:
         assert int(twice.replace(",", "")) == 2 * int(once.replace(",", ""))
         assert f"that trusts history-2026 only got each once: {once}" in shown
         assert f"the same reader refused all {once} of the old topic" in shown
+        assert GALLERY["spark_backfill.py"].is_shown_by(shown), shown
 
     @pytest.mark.timeout(DEADLINE_S)
     def test_ends_with_1_where_records_are_missing(
@@ -105,6 +108,7 @@ class TestCompaction:
         shown = capsys.readouterr().out
         assert "the job read 10 records, and wrote 3" in shown
         assert "the worker read 2 more, and wrote 1" in shown
+        assert GALLERY["compaction_spark.py"].is_shown_by(shown), shown
 
 
 class TestPage:

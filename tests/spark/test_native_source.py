@@ -26,6 +26,7 @@ from headerware.sources import SourceConfig
 from headerware.sources.extractors.csv import CsvExtractor
 from headerware.sources.ready.files import Files
 from headerware.spark_bridge import encode, foreach_batch, register_source
+from tests.gallery import entries
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -334,6 +335,7 @@ class TestExample:
         code, shown = run_example(ROOT / "examples" / "spark_source.py", *there)
         assert not code
         assert "3,376 airports; the topic has 6,752 records" in shown
+        assert entries()["spark_source.py"].is_shown_by(shown), shown
 
 
 def planners() -> list[psutil.Process]:
