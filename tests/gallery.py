@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 EXAMPLES: Final = Path(__file__).resolve().parents[1] / "examples"
 ENTRY: Final = re.compile(
-    r"^### \[.+\]\((?P<name>.+)\)\n\n(?P<sentence>.+)\n\nNeeds (?P<needs>[^;\n]+?)(?:; reads .+)?\.\n\n"
+    r"^### .+\n\n(?P<sentence>.+)\n\n\[.+\]\((?P<name>.+)\) needs (?P<needs>[^;\n]+?)(?:; reads .+)?\.\n\n"
     r"```\n(?P<command>.+)\n```\n\n```text\n(?P<shown>(?:.*\n)+?)```$",
     re.MULTILINE,
 )
@@ -40,6 +40,6 @@ def _words(text: str) -> str:
 
 
 def entries() -> dict[str, Entry]:
-    """Return the entries by the paths to which their headings lead."""
+    """Return the entries by the paths to which they lead."""
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     return {found["name"]: Entry(**found.groupdict()) for found in ENTRY.finditer(text)}
