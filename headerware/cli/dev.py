@@ -63,10 +63,9 @@ def dev(
     """Run a cluster, and show the records of TOPICS.
 
     The cluster is for development: it has TOPICS, or the topic orders, until Ctrl-C; then its records are
-    gone. Records are shown
-    as `headerware tail` shows them. The embedded cluster needs nothing but Headerware: it serves clients of
-    librdkafka, such as this one, but neither Java nor admin requests. Each start has another port, so
-    the command prints the line that tells other terminals the address.
+    gone. Records are shown as `headerware tail` shows them. The embedded cluster needs nothing but
+    Headerware: it serves clients of librdkafka, such as this one, but neither Java nor admin requests. Each
+    start has another port, so the command prints the line that tells other terminals the address.
     """
     if port is not None and not kafka:
         raise click.UsageError("--port needs --kafka: the embedded cluster takes a free port")

@@ -858,19 +858,24 @@ class _BatchSpan:
             if error is not None:
                 self._failed += 1
                 self._error = self._error or error
-            self._count_off()
+            is_last = self._count_off()
+        if is_last:
+            self._end()
 
     def count_dropped(self) -> None:
         """Count a record that is never acknowledged; end the span after the last one."""
         with self._lock:
             self._dropped += 1
-            self._count_off()
-
-    def _count_off(self) -> None:
-        self._left -= 1
-        if not self._left and not self._is_over:
-            self._is_over = True
+            is_last = self._count_off()
+        if is_last:
             self._end()
+
+    def _count_off(self) -> bool:
+        """Return whether the batch ends now; its span ends without the lock, because exporters may wait."""
+        self._left -= 1
+        ends = not self._left and not self._is_over
+        self._is_over = self._is_over or ends
+        return ends
 
     def _end(self) -> None:
         span = self.span
