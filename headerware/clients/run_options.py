@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Literal, get_args
 
 import msgspec
 
-from headerware.core.backoff import jittered, pause_s
+from headerware.core.backoff import CHANCE, jittered, pause_s
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 
@@ -58,7 +57,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"expected a number of seconds of at least 0, found {found!r}", path=name)
 
     def pause_s(
-        self, attempts: int, error: BaseException, chance: Callable[[], float] = random.random
+        self, attempts: int, error: BaseException, chance: Callable[[], float] = CHANCE
     ) -> float | None:
         """Return the pause after this number of attempts, in seconds; None if there is no further attempt."""
         if attempts >= self.attempts or not isinstance(error, self.retry_on):

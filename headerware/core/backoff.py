@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from random import SystemRandom
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 _MOST_DOUBLINGS: Final = 30
 """More doublings would change nothing, and the power of two would overflow."""
+CHANCE: Final = SystemRandom().random
+"""A random number from 0 to 1, 1 excluded.
+
+Not the generator of the ``random`` module: an application that seeds it wants its own numbers.
+"""
 
 
 def pause_s(failures: int, first_s: float, longest_s: float) -> float:
@@ -18,7 +23,7 @@ def pause_s(failures: int, first_s: float, longest_s: float) -> float:
     return min(longest_s, first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
 
 
-def jittered(seconds: float, chance: Callable[[], float] = random.random) -> float:
+def jittered(seconds: float, chance: Callable[[], float] = CHANCE) -> float:
     """Return a random part of a pause, at least half: clients that failed together then retry apart."""
     return seconds * (0.5 + chance() / 2)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from math import inf
-from random import random
+from random import Random
 from threading import Lock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
@@ -437,6 +437,7 @@ _SUMS: Final[Mapping[str, Callable[[_Sums], float]]] = {
 }
 _OF_STEPS: Final = frozenset({_SENT, _CONSUMED, *_SUMS})
 """The metrics that each session measures itself; other metrics belong to its client."""
+_chance: Final = Random().random  # noqa: S311 - not for cryptography
 
 
 class _Sample:
@@ -459,7 +460,7 @@ class _Sample:
             self._share = min(1.0, self._limit / self._seen) if now_ns - self._ends_ns < _SECOND_NS else 1.0
             self._ends_ns, self._seen, self._taken = now_ns + _SECOND_NS, 0, 0
         self._seen += 1
-        if self._share < 1.0 and random() >= self._share:  # noqa: S311 - not for cryptography
+        if self._share < 1.0 and _chance() >= self._share:
             return False
         self._taken += 1
         if self._taken > self._limit:

@@ -7,7 +7,6 @@ offsets, which are read after every task has done this.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
+from headerware.core.backoff import jittered
 from headerware.core.errors import HeaderwareError, SourceError
 from headerware.core.stop_flag import StopFlag
 from headerware.kafka.admin import require_reachable
@@ -187,7 +187,7 @@ class SourceRunner:
         except OtherWriterError as error:
             if error.writer != writer or time.monotonic() >= deadline:
                 raise
-            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - not a secret; it only keeps two processes apart
+            time.sleep(jittered(0.5))
 
     def _run_task(self, run: _TaskRun) -> None:
         try:

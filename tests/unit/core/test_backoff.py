@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Final
 
 import pytest
@@ -23,6 +24,11 @@ class TestPause:
     @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 1.0), (1.0, 2.0)])
     def test_with_jitter_is_between_half_of_it_and_all_of_it(self, chance: float, seconds: float) -> None:
         assert jittered(2.0, lambda: chance) == seconds
+
+    def test_takes_no_number_from_an_application_that_seeds(self) -> None:
+        before = random.getstate()
+        assert 1.0 <= jittered(2.0) <= 2.0
+        assert random.getstate() == before
 
 
 class TestBackoff:

@@ -259,7 +259,7 @@ class TestFlood:
     def test_has_about_as_many_durations_a_second_as_are_wanted(
         self, monkeypatch: pytest.MonkeyPatch, rate: int
     ) -> None:
-        monkeypatch.setattr(metrics_module, "random", random.Random(7).random)
+        monkeypatch.setattr(metrics_module, "_chance", random.Random(7).random)
         sample = metrics_module._Sample(100)
         taken = [
             sum(sample.takes(second * 1_000_000_000 + step * 1_000_000_000 // rate) for step in range(rate))
