@@ -1,4 +1,4 @@
-"""Everybody in the threat model of docs/security.md does what they can, against the chain that it gives.
+"""Everybody in docs/threat-model.md does what they can, against the chain that docs/security.md begins with.
 
 Each class is a row of its table: what is refused, and what remains possible, which the page must not hide.
 Thieves of certificates are in `test_admission.py`.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headerware.core.session import Session
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-[CHAIN] = re.findall(r"^### A chain to begin with\n.*?^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+[CHAIN] = re.findall(r"^## A chain to begin with\n.*?^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SECRET: Final = b"4111 1111 1111 1111"
 
 

@@ -441,8 +441,7 @@ class TestSecurity:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        procedures = text_of(self.PAGE).partition("\n## Key procedures\n")[2]
-        lines = [line for _, block in FENCE.findall(procedures) for line in block.splitlines()]
+        lines = [line for _, block in FENCE.findall(text_of("docs/key-procedures.md")) for line in block.splitlines()]
         for line in lines:
             if line.startswith("headerware "):
                 result = CliRunner().invoke(main, shlex.split(line)[1:])
