@@ -99,11 +99,12 @@ def _interceptor(word: str) -> str:
 
 def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
     """Yield the table of an interceptor's own options."""
-    yield "| option | default | meaning |"
-    yield "| --- | --- | --- |"
+    yield "| option | type | default | meaning |"
+    yield "| --- | --- | --- | --- |"
     for option in option_docs(kind):
         if option.name not in Interceptor.__struct_fields__:
-            yield f"| `{option.name}` | `{_default(option)}` | {_cell(option.text)} |"
+            cells = f"`{option.name}`", option.type, f"`{_default(option)}`", option.text
+            yield f"| {' | '.join(map(_cell, cells))} |"
     yield ""
     yield (
         "`-` marks an option without a default. Every interceptor also has "

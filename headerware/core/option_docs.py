@@ -101,7 +101,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _in_words(hint: Any) -> str:
-    """Return a type in words; None is left out, because a missing option stands for it."""
+    """Return a type in words, without None: to leave an option out means None."""
     metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     marks = {name: mark for meta in metas for name, mark in (meta.extra or {}).items()}
     if "kinds" in marks:
@@ -116,16 +116,23 @@ def _in_words(hint: Any) -> str:
 def _plain_in_words(plain: Any) -> str:
     origin, parts = get_origin(plain), get_args(plain)
     if origin is Literal:
-        return _either([f"`{value}`" for value in parts])
+        return _either(_alternatives(plain))
     if origin in (list, tuple):
         return f"list of {_in_words(parts[0])}"
     if origin in (dict, Mapping):
         return "table" if parts[1] is Any else f"table of {_in_words(parts[1])}"
     if parts:  # a union
-        return _either([_in_words(part) for part in parts if part is not NoneType])
+        words = [word for part in parts if part is not NoneType for word in _alternatives(part)]
+        return _either([word for word in words if bool not in parts or word not in ("`true`", "`false`")])
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
         return "table"
     return _WORDS.get(plain, getattr(plain, "__name__", str(plain)))
+
+
+def _alternatives(hint: Any) -> list[str]:
+    """Return the words of a type that may be part of a union: each value of a Literal is one of them."""
+    is_literal = get_origin(hint) is Literal
+    return [f"`{value}`" for value in get_args(hint)] if is_literal else [_in_words(hint)]
 
 
 def _limits(meta: msgspec.Meta) -> str:

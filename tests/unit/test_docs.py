@@ -481,7 +481,7 @@ class TestOptions:
         every = Interceptor.__struct_fields__
         for word in interceptor_type.built_in:
             rows = table(f"docs/interceptors/{word}.md", "option")
-            documented = {option: default for option, default, _ in rows}
+            documented = {option: default for option, _, default, _ in rows}
             assert documented == self.options(interceptor_type(word), every), word
 
     def test_of_each_serde_are_these_with_their_defaults(self) -> None:

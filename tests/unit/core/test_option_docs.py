@@ -103,6 +103,7 @@ class TestOptionDocs:
             (Any, "any value"),
             (str | int | None, "text or whole number"),
             (Literal["a", "b", "c"], "`a`, `b` or `c`"),
+            (Literal["a", "b", "true", "false"] | bool, "`a`, `b` or true or false"),
             (tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], "list of text, not empty"),
             (dict[str, Any], "table"),
             (dict[str, int], "table of whole number"),
