@@ -441,7 +441,8 @@ class TestSecurity:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        lines = [line for _, block in FENCE.findall(text_of("docs/key-procedures.md")) for line in block.splitlines()]
+        blocks = FENCE.findall(text_of("docs/key-procedures.md"))
+        lines = [line for _, block in blocks for line in block.splitlines()]
         for line in lines:
             if line.startswith("headerware "):
                 result = CliRunner().invoke(main, shlex.split(line)[1:])
