@@ -270,8 +270,11 @@ screens: .venv/.ready ## draw the pictures of docs/screens again
 notebook: java ## run examples/spark_bridge.ipynb, and store in it what its cells print; needs Java 17
 	$(REQUIRE_ALL) HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/spark/test_notebook.py
 
+# The peers of the bench are in the environment of frameworks, which a run of another group does not need.
+PEERS := $(if $(filter --only%,$(ARGS)),$(filter peers --only=peers,$(ARGS)),peers)
+
 .PHONY: bench
-bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
+bench: .venv/.ready $(if $(PEERS),.venv-frameworks/.ready) ## measure against the raw clients and peers (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)
 
 # By another name, because `make -n` would run a line that has $(MAKE) in it.

@@ -11,9 +11,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 Chunk = Callable[[], int]
 """Do one chunk of work, and return its number of units (records, bytes)."""
+Rate = Callable[[], float]
+"""Do work that measures itself, and return its units a second."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,28 @@ class Paired:
         ours: our rate, in units a second (median over the chunks).
         reference: the reference's rate.
         ratio: the median of the ratios, pair by pair; 1.0 is as fast as the reference.
+        ratios: the ratio of each pair.
     """
 
     ours: float
     reference: float
     ratio: float
+    ratios: tuple[float, ...]
+
+    @property
+    def spread(self) -> str:
+        """The quartiles of the ratios, between which half of the pairs are; for a note."""
+        lower, _, upper = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return f"half of the ratios between {lower:.2f} and {upper:.2f}"
 
 
 def compare(ours: Chunk, reference: Chunk, *, pairs: int = 40, warm_up: int = 4) -> Paired:
     """Run both in turn, the first of each pair alternating, and take medians."""
+    return compare_rates(partial(_rate, ours), partial(_rate, reference), pairs=pairs, warm_up=warm_up)
+
+
+def compare_rates(ours: Rate, reference: Rate, *, pairs: int, warm_up: int) -> Paired:
+    """Compare work that measures itself, because a part of each run does not count."""
     for _ in range(warm_up):
         ours()
         reference()
@@ -41,14 +57,15 @@ def compare(ours: Chunk, reference: Chunk, *, pairs: int = 40, warm_up: int = 4)
     gc.freeze()
     for index in range(pairs):
         if index % 2:
-            theirs, mine = _rate(reference), _rate(ours)
+            theirs, mine = reference(), ours()
         else:
-            mine, theirs = _rate(ours), _rate(reference)
+            mine, theirs = ours(), reference()
         our_rates.append(mine)
         reference_rates.append(theirs)
         ratios.append(mine / theirs)
     gc.unfreeze()
-    return Paired(statistics.median(our_rates), statistics.median(reference_rates), statistics.median(ratios))
+    ours_rate, reference_rate, ratio = map(statistics.median, (our_rates, reference_rates, ratios))
+    return Paired(ours_rate, reference_rate, ratio, tuple(ratios))
 
 
 def _rate(chunk: Chunk) -> float:

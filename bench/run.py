@@ -19,6 +19,7 @@ import encryption
 import guard
 import header_ids
 import large
+import peers
 import protection
 import retention
 import signatures
@@ -51,7 +52,7 @@ from headerware.testing import KafkaBroker
                 "encryption",
             ),
             *("protection", "guard", "compaction", "retention", "claims", "connect", "chargeback", "sources"),
-            *("spark", "spark-batches"),
+            *("peers", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -92,6 +93,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "guard": lambda broker: guard.rows(broker, pairs=1 if quick else 7),
         "chargeback": lambda broker: chargeback.rows(broker, pairs=3 if quick else 15),
         "sources": lambda broker: sources.rows(broker, pairs=2 if quick else 9),
+        "peers": lambda broker: peers.rows(broker, pairs=4 if quick else 40),
     }
 
     def measured(group: Iterator[Row]) -> None:

@@ -58,8 +58,8 @@ MEASURED: Final = {
     "serialize": r"Avro: |polyglot: ",
     "sign": r"(sign|verify)\b|(produce|consume), .*\+ sign",
     "slice": r"64 MiB message",
-    "trace": r"tracing ",
-    "trail": r"(produce|consume), trail",
+    "trace": r"tracing |.*\btrace against",
+    "trail": r"(asyncio )?(produce|publish|consume(\(500\))?), trail",
     "transforms": r"Connect: \w+(\$\w+)?, with a schema",
 }
 """The comparisons of the bench that an interceptor is in, as a pattern of their names."""

@@ -22,7 +22,7 @@ Results = Mapping[str, Mapping[str, Any]]
 """The rows of the bench by name."""
 
 PAGE: Final = "docs/performance.md"
-GENERATED: Final = re.compile(r"(?<=\n)## Summary\n.*?(?=## Method\n)", re.DOTALL)
+GENERATED: Final = re.compile(r"(?<=\n)## Summary\n.*?(?=### What each does\n)", re.DOTALL)
 """The part of the page that this module writes."""
 FIELD: Final = re.compile(r"\{(ratio|us|reference us): ([^}]+)\}")
 """A figure in a sentence: which one, and the name of its row."""
@@ -76,6 +76,10 @@ JUDGED: Final = "a loop by hand with the same chain"
 RAW_LARGE: Final = "raw records of 900,000 bytes"
 STORE: Final = "bare calls of the store, with SHA-256"
 MESSAGE: Final = "the message itself"
+FASTSTREAM: Final = "FastStream with a middleware"
+QUIX_STREAMS: Final = "Quix Streams"
+CONNECT: Final = "Kafka Connect's class, with JSON in and out"
+CONNECT_ALONE: Final = "Kafka Connect's class, in a JVM that optimises fully"
 
 GROUPS: Final = (
     Group(
@@ -335,6 +339,65 @@ GROUPS: Final = (
                 "dead letters of forged records",
                 "dead letters of forged records",
                 "a loop by hand: one HMAC, one `produce`, a flush for each batch",
+            ),
+        ),
+    ),
+    Group(
+        "peers",
+        "Side by side",
+        "Beside what one would use instead, with the same broker, records and settings of librdkafka: with a "
+        "trail, sending has {ratio: produce, trail against confluent-kafka} of the rate of confluent-kafka "
+        "itself, and with a span for each record "
+        "{ratio: produce, trace against OpenTelemetry's instrumentation} of the rate of OpenTelemetry's "
+        "instrumentation. Publishing from asyncio has "
+        "{ratio: asyncio publish, trail against FastStream with a middleware} of FastStream's rate. Copying "
+        "a topic one by one has {ratio: copy a topic one by one and add a header, against Quix Streams} of "
+        "the rate of Quix Streams.",
+        (
+            Comparison("produce, trail against confluent-kafka", "produce with a trail", PRODUCER),
+            Comparison("consume(500), trail against confluent-kafka", "consume with a trail", CONSUMER),
+            Comparison(
+                "asyncio produce, against AIOProducer",
+                "produce from asyncio, no chain",
+                "confluent-kafka's AIOProducer",
+            ),
+            *(
+                Comparison(
+                    f"{call}, trace against OpenTelemetry's instrumentation",
+                    f"{call}, spans of all records",
+                    INSTRUMENTED,
+                )
+                for call in ("produce", "poll", "consume(500)")
+            ),
+            Comparison(
+                "asyncio publish, trail against FastStream with a middleware",
+                "publish from asyncio with a trail",
+                FASTSTREAM,
+            ),
+            Comparison(
+                "asyncio consume, trail against FastStream with a middleware",
+                "consume in asyncio with a trail",
+                FASTSTREAM,
+            ),
+            *(
+                Comparison(
+                    f"copy a topic {how} and add a header, against Quix Streams",
+                    f"copy a topic {how}, add a header",
+                    QUIX_STREAMS,
+                )
+                for how in ("in batches", "one by one")
+            ),
+            *(
+                comparison
+                for kind in ("InsertHeader", "HeaderFrom$Value", "DropHeaders")
+                for comparison in (
+                    Comparison(f"Connect: {kind}, with a schema", f"`{kind}`", CONNECT),
+                    Comparison(
+                        f"Connect: {kind}, with a schema, against Java without JSON",
+                        f"`{kind}` alone",
+                        CONNECT_ALONE,
+                    ),
+                )
             ),
         ),
     ),

@@ -5,6 +5,7 @@ They have an environment of their own, ``.venv-frameworks``; in another one thes
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -191,3 +192,15 @@ class TestTracers:
         assert packages.index(their_package) < packages.index("headerware") < packages.index("cimpl")
         (headers,) = headers_in(servers, topics[0])
         assert headers["hw.trail"].count(b"by=under-run") == 1
+
+
+class TestPeersOfTheBench:
+    def test_make_as_many_spans_as_ours(self, kafka_broker: KafkaBroker) -> None:
+        answer = answer_of(
+            [sys.executable, "peer_spans.py", kafka_broker.bootstrap_servers], {**os.environ, **QUIET}
+        )
+        produced, *consumed = json.loads(answer).values()
+        assert produced["headerware"] == produced["opentelemetry"] > 0
+        for spans in consumed:
+            # Ours also has spans of the fetch before the first chunk, and of commits.
+            assert 0 < spans["opentelemetry"] <= spans["headerware"] <= spans["opentelemetry"] + 4

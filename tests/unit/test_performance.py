@@ -22,8 +22,14 @@ from tests.performance import (
 )
 
 RESULTS = measured()
+HEADING = re.compile(r"\n##+ ")
 TEXT = re.compile(r'<text class="(\w+)" x="\d+" y="(\d+)"[^>]*>([^<]*)<')
 GROUP = Group("one", "One", "A send takes {us: a send} us.", (Comparison("a send", "send", "the client"),))
+
+
+def section_of(page: str, title: str) -> str:
+    """Return the text from a heading to the next one."""
+    return HEADING.split(page.partition(f"\n## {title}\n")[2])[0]
 
 
 def row(**changed: Any) -> dict[str, Any]:
@@ -41,7 +47,7 @@ class TestRows:
         gone = group.comparisons[0]
         results = {name: found for name, found in RESULTS.items() if name != gone.name}
         assert gone.name in lacking(results)
-        section = performance(results)[PAGE].partition(f"\n## {group.title}\n")[2].partition("\n## ")[0]
+        section = section_of(performance(results)[PAGE], group.title)
         assert f"| {gone.what} |" not in section
 
     def test_need_not_be_there_at_all(self) -> None:
@@ -60,7 +66,7 @@ class TestPage:
 
     @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.word)
     def test_has_a_sentence_a_plot_and_a_table_for_each_group(self, group: Group) -> None:
-        section = self.page.partition(f"\n## {group.title}\n")[2].partition("\n## ")[0]
+        section = section_of(self.page, group.title)
         sentence, picture, table = section.strip().split("\n\n")
         assert sentence.endswith(".")
         assert "{" not in sentence
@@ -72,7 +78,7 @@ class TestPage:
         shown = [each for group in GROUPS for each in group.comparisons if each.name in RESULTS]
         missed = [each for each in shown if RESULTS[each.name]["holds"] is False]
         assert self.page.count("| **no** |") == len(missed)
-        summary = self.page.partition("\n## Summary\n")[2].partition("\n## ")[0]
+        summary = section_of(self.page, "Summary")
         lines = re.findall(r"^- .*?: (.*)$", summary, re.MULTILINE)
         assert lines == [each.what for each in missed], "the summary has other misses than the tables"
 
