@@ -109,6 +109,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The schema of the resulting frame, as Spark's JSON."""
     typed: frozenset[str] = frozenset()
     """The parts (key, value) whose columns hold objects."""
+    verified: bool = False
+    """Whether a column says who signed each row."""
     cluster_id: str | None = None
     group_id: str | None = None
     """The consumer group that dead letters name."""

@@ -28,6 +28,7 @@ from headerware.spark_bridge.frames.schema import (
     FAILURE,
     IDENTITY,
     OWN,
+    VERIFIED,
     check_read,
     require_free,
     require_mappable,
@@ -54,6 +55,7 @@ def decode(
     *,
     value: DataType | str | None = None,
     key: DataType | str | None = None,
+    verified: bool = False,
     failures: Failures = "fail",
     incomplete: Literal["fail", "leave"] = "fail",
     job: str | None = None,
@@ -74,6 +76,8 @@ def decode(
         value: the type of the column ``value``, if the chain deserializes it: a Spark type, such as
             :func:`avro_type` returns, or its DDL. Without a type, steps that serialize are left out.
         key: the type of the column ``key``, likewise.
+        verified: whether to add a column ``verified``: what the signature of a row says that ``sign`` has
+            verified, with the fields of :class:`headerware.core.record.Verified`; null without a signature.
         failures: what happens to a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
             column ``failure``, null for good rows, and keeps the row as it came: see :func:`split_failures`.
         incomplete: what happens to messages in slices that continue after the end of a batch frame: they
@@ -88,7 +92,7 @@ def decode(
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
     source, loaded = chain_source(chain, "decode")
-    plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
+    plan = DecodePlan(frame, source, loaded, value=value, key=key, verified=verified, failures=failures)
     warn_of_other_topics(loaded, Origin.of(frame).topics)
     if frame.isStreaming:
         plan.require_standalone_rows()
@@ -127,23 +131,27 @@ class DecodePlan:
         *,
         value: DataType | str | None = None,
         key: DataType | str | None = None,
+        verified: bool = False,
         failures: Failures = "fail",
     ) -> None:
         require_classic(frame)
         self._frame = frame
         self._source = source
         self._failures = failures
+        self._verified = verified
         self.reassembles: Final = has_step(chain, Place.SLICE)
         self.dedups: Final = has_step(chain, Place.DEDUP)
         self._step = "slice" if self.reassembles else "dedup"
         check_read(frame, needs_position=self.reassembles or self.dedups)
-        require_free(frame, OWN)
+        require_free(frame, {*OWN, "verified"} if verified else OWN)
         require_mappable(frame)
         given = {"value": value, "key": key}
         types = {name: _type(kind, name) for name, kind in given.items() if kind is not None}
         require_typed(chain, types)
         self.typed: Final = frozenset(types)
         added: dict[str, DataType] = {"failure": FAILURE} if failures == "route" else {}
+        if verified:
+            added["verified"] = VERIFIED
         if self.dedups:
             added[IDENTITY] = BinaryType()
         self.schema: Final[StructType] = with_columns(frame.schema, **types, **added)
@@ -162,6 +170,7 @@ class DecodePlan:
             job=name,
             failures=self._failures,
             typed=self.typed,
+            verified=self._verified,
             schema=self.schema.json(),
             **settings,
         )

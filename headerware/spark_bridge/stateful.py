@@ -112,6 +112,7 @@ def decode_stateful(
     *,
     value: DataType | str | None = None,
     key: DataType | str | None = None,
+    verified: bool = False,
     failures: Failures = "fail",
     job: str | None = None,
     cluster_id: str | None = None,
@@ -140,6 +141,7 @@ def decode_stateful(
             change when the query is started again: waiting slices then go through the new chain.
         value: the type of the column ``value``, if the chain deserializes it; see :func:`decode`.
         key: the type of the column ``key``, likewise.
+        verified: whether to add a column ``verified``; see :func:`decode`.
         failures: what happens to a row that the chain refuses, and to each slice of a message that is given
             up: ``fail`` fails the query, ``route`` adds a column ``failure``: see :func:`split_failures`.
         job: the name of this job in trails; None takes Spark's application name.
@@ -154,7 +156,7 @@ def decode_stateful(
         MissingPartError: the driver has no protobuf. An executor without protobuf fails its task and says so.
     """
     source, loaded = chain_source(chain, "decode")
-    plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
+    plan = DecodePlan(frame, source, loaded, value=value, key=key, verified=verified, failures=failures)
     _require_state(frame, plan)
     warn_of_other_topics(loaded, Origin.of(frame).topics)
     spec = plan.task_spec(

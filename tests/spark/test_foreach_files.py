@@ -14,8 +14,10 @@ from pyspark.errors import StreamingQueryException
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.core.context import Context
-from headerware.interceptors import Audit, Compress, Dedup, Lineage, Metrics, Slice, Trace, Trail
+from headerware.interceptors import Audit, Compress, Dedup, Lineage, Metrics, Sign, Slice, Trace, Trail
 from headerware.interceptors.audit import decode_report
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import foreach_batch
 from tests.openlineage_events import Events, told
 
@@ -105,6 +107,24 @@ def sent(*values: bytes) -> list[Record]:
     """Return the records that a service writes."""
     with CHAIN.open(Context(side="producer")) as session:
         return session.send([Record(TOPIC, value, b"k", timestamp_ms=0) for value in values])
+
+
+class TestSigners:
+    def test_are_in_the_column_verified(self, folder: Folder, tmp_path: Path) -> None:
+        keyring = str(tmp_path / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", "ed25519"), create=True)
+        chain = Chain([Dedup(), Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="shop", cluster="eu")])
+        with chain.open(Context(side="producer")) as session:
+            folder.add(session.send([Record(TOPIC, b"small"), Record(TOPIC, LARGE, b"k")]))
+        signers: list[tuple[int, str]] = []
+
+        def noted(frame: DataFrame, batch: int) -> DataFrame:
+            del batch
+            signers.extend((len(row.value), row.verified.key_id) for row in frame.collect())
+            return frame
+
+        folder.run(chain, verified=True, transform=noted, cluster_id="eu")
+        assert sorted(signers) == [(5, "shop"), (6_000, "shop")]
 
 
 class TestBatches:

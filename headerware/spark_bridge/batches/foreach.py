@@ -108,6 +108,7 @@ def foreach_batch(
     audit_reports: Sink | Callable[[DataFrame, int], Any] | None = None,
     value: DataType | str | None = None,
     key: DataType | str | None = None,
+    verified: bool = False,
     job: str | None = None,
     cluster_id: str | None = None,
     window_batches: int = 100,
@@ -137,6 +138,7 @@ def foreach_batch(
             ``kafka_sink({"kafka.bootstrap.servers": ...})``. They have the columns topic, key and value.
         value: the type of the column ``value`` where the chain deserializes; see :func:`decode`.
         key: the type of the column ``key``, likewise.
+        verified: whether to add a column ``verified``; see :func:`decode`.
         job: the name of this job in trails; None takes Spark's application name.
         cluster_id: the id of the cluster that is read from, for signatures; None takes the id that
             :func:`kafka_source` asked for, and an empty text means that it is unknown.
@@ -165,7 +167,7 @@ def foreach_batch(
         )
     _check_audit_reports(loaded, audit_reports)
     return ForeachBatch(
-        _ReadChain(source, loaded, value, key),
+        _ReadChain(source, loaded, value, key, verified),
         sink_of(sink, "sink"),
         checkpoint=os.fspath(checkpoint),
         transform=transform,
@@ -218,6 +220,7 @@ class _ReadChain(NamedTuple):
     chain: Any
     value: DataType | str | None
     key: DataType | str | None
+    verified: bool
 
 
 class ForeachBatch:
@@ -364,7 +367,13 @@ class ForeachBatch:
         reading = self._chain
         failures: Literal["fail", "route"] = "fail" if self._dead_letters is None else "route"
         return DecodePlan(
-            frame, reading.source, reading.chain, value=reading.value, key=reading.key, failures=failures
+            frame,
+            reading.source,
+            reading.chain,
+            value=reading.value,
+            key=reading.key,
+            verified=reading.verified,
+            failures=failures,
         )
 
     def _reset_accumulators(self, spark: SparkSession) -> QueryAccumulators:

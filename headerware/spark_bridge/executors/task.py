@@ -31,6 +31,7 @@ _COLUMNS: Final = {
     "headers": output.headers,
     "partition": output.partitions,
     "timestamp": output.timestamps,
+    "verified": output.verified,
 }
 _HELD_BACK: Final = "a step holds the record back; in Spark only slice may, and only on consume"
 _PART_BYTES: Final = 1 << 20
@@ -73,7 +74,8 @@ class Task(ABC):
         self._schema = arrow_schema(chain.spec.schema)
         self._says_status = STATUS in self._schema.names
         self._typed = TypedRows(typed, self._schema)
-        self._computed = {name: _COLUMNS[name] for name in computed}
+        further = ("verified",) if chain.spec.verified else ()
+        self._computed = {name: _COLUMNS[name] for name in (*computed, *further)}
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         made = {*self._computed, *SPARSE_COLUMNS}

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headerware.core.errors import InterceptorError, SerdeError
-from headerware.core.record import Record
+from headerware.core.record import Record, Verified
+from headerware.spark_bridge.frames.arrow_types import arrow_type
 from headerware.spark_bridge.frames.column_limits import single_chunk
 from headerware.spark_bridge.frames.records import header_column
-from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status
+from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, VERIFIED, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ _INEXACT: Final = frozenset({"headers", "timestamp"})
 """Columns that a record does not hold exactly: headers that are null, fractions of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
 """The approximate size of values in one batch; an Arrow column of bytes holds 2 GiB at most."""
+_VERIFIED: Final = arrow_type(VERIFIED)
 _MISMATCH_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -257,6 +259,19 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
     """Return the timestamps as a column of microseconds in UTC."""
     stamps = [None if record.timestamp_ms is None else record.timestamp_ms * 1000 for record in records]
     return pa.array(stamps, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def verified(records: Sequence[Record]) -> pa.Array:
+    """Return what the signatures of verified records say, as a column of structs."""
+    rows = [record.verified for record in records]
+    return pa.array([None if row is None else _verified(row) for row in rows], _VERIFIED)
+
+
+def _verified(facts: Verified) -> dict[str, Any]:
+    return {
+        "signed_at": facts.signed_at_ms * 1000,
+        **{field.name: getattr(facts, field.name) for field in _VERIFIED if field.name != "signed_at"},
+    }
 
 
 def resolve_schema(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DecimalType,
     IntegerType,
     LongType,
     StringType,
@@ -40,6 +41,20 @@ FAILURE: Final = StructType([
     StructField("headers", HEADERS),
 ])  # fmt: skip
 """Why a row failed, and its dead letter: the original row, with the reason in its headers."""
+VERIFIED: Final = StructType([
+    StructField("key_id", StringType()),
+    StructField("key_version", IntegerType()),
+    StructField("signed_at", TimestampType()),
+    StructField("cluster", StringType()),
+    StructField("topic", StringType()),
+    StructField("producer", BinaryType()),
+    StructField("sequence", DecimalType(20, 0)),
+    StructField("uncovered", ArrayType(StringType())),
+    StructField("thumbprint", StringType()),
+    StructField("subject", StringType()),
+    StructField("issuer", StringType()),
+])  # fmt: skip
+"""What a signature says of a row that was verified; see :class:`headerware.Verified`."""
 _RAW_PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
 """Key and value as they came."""
 SOURCE: Final = StructType([

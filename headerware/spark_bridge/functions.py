@@ -1,0 +1,111 @@
+"""Columns over the headers of a frame, and the same as functions of SQL.
+
+A header is found by Spark's own expressions, which run without Python. A trail is decoded in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
+
+from headerware.interceptors.trail import TRAIL_HEADER
+from headerware.spark_bridge.executors.shipping import shipped
+from headerware.spark_bridge.frames.schema import HEADERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+TRAIL: Final = ArrayType(StructType([
+    StructField("when", TimestampType()),
+    StructField("by_whom", StringType()),
+    StructField("read_from_cluster", StringType()),
+    StructField("read_from_topic", StringType()),
+    StructField("produced_into_cluster", StringType()),
+    StructField("produced_into_topic", StringType()),
+]))  # fmt: skip
+"""The entries of a trail, oldest first."""
+_OF_HEADERS: Final = f"headers {HEADERS.simpleString()}"
+_NAMES: Final = "array_distinct(transform(headers, header -> header.key))"
+_LAST: Final = "try_element_at(filter(headers, header -> header.key = name), -1).value"
+_DECODE: Final = "hw_decode_trail"
+_SQL: Final = (
+    ("hw_header", f"{_OF_HEADERS}, name STRING", "BINARY", _LAST),
+    (
+        "hw_headers_map",
+        _OF_HEADERS,
+        "MAP<STRING, BINARY>",
+        f"map_from_arrays({_NAMES}, transform({_NAMES}, name -> {_LAST}))",
+    ),
+    ("hw_trail", _OF_HEADERS, TRAIL.simpleString(), f"{_DECODE}(hw_header(headers, '{TRAIL_HEADER}'))"),
+)
+"""The functions of SQL: name, parameters, type and body, which Spark puts in place of each call."""
+
+
+def header(name: str, headers: Column | str = "headers") -> Column:
+    """Return the value of a header as a column of bytes; ``.cast("string")`` makes it text.
+
+    Of several headers of one name the last counts; without one the value is null.
+
+    Args:
+        name: the header's name.
+        headers: the column of headers, as Spark's Kafka connector has it.
+    """
+    return _last(F.lit(name), headers).alias(name)
+
+
+def headers_map(headers: Column | str = "headers") -> Column:
+    """Return all headers as a map from names to bytes; of several headers of one name the last counts.
+
+    Args:
+        headers: the column of headers, as Spark's Kafka connector has it.
+    """
+    names = F.array_distinct(F.transform(headers, lambda each: each["key"]))
+    values = F.transform(names, lambda name: _last(name, headers))
+    return F.map_from_arrays(names, values).alias("headers_map")
+
+
+def trail(headers: Column | str = "headers") -> Column:
+    """Return the paper trail as an array of structs, oldest entry first.
+
+    An entry has ``when``, ``by_whom``, ``read_from_cluster``, ``read_from_topic``, ``produced_into_cluster``
+    and ``produced_into_topic``; unknown parts are null. A record without a trail, or with a malformed one,
+    has null. Without a signature that covers it a trail is a hint, not a proof.
+
+    Args:
+        headers: the column of headers, as Spark's Kafka connector has it.
+    """
+    found: Column = _trails()(header(TRAIL_HEADER, headers))
+    return found.alias("trail")
+
+
+def register_functions(spark: SparkSession) -> None:
+    """Register ``hw_header(headers, name)``, ``hw_headers_map(headers)`` and ``hw_trail(headers)`` for SQL.
+
+    They are temporary functions: they end with the session.
+
+    Args:
+        spark: the session.
+    """
+    spark.udf.register(_DECODE, _trails())
+    for name, parameters, kind, body in _SQL:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} RETURN {body}")
+
+
+def _last(name: Column, headers: Column | str) -> Column:
+    """Return the value of the last header of a name."""
+    found = F.filter(headers, lambda each: each["key"] == name)
+    return F.try_element_at(found, F.lit(-1)).getField("value")
+
+
+def _trails() -> Any:
+    """Return the function of Spark that decodes trails, a series at a time."""
+    import pandas as pd  # noqa: PLC0415 - where a trail is read, and not before
+    from pyspark.sql.pandas.functions import pandas_udf  # noqa: PLC0415 - as above
+
+    decode = shipped("headerware.spark_bridge.executors.trails:decode_trails")
+    series = Iterator[pd.Series]
+    decode.__annotations__ = {"batches": series, "return": series}  # by which Spark knows what it takes
+    return pandas_udf(decode, TRAIL)  # type: ignore[call-overload]  # it is made here

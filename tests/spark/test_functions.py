@@ -1,0 +1,138 @@
+"""Columns over headers, and the functions of SQL with the same results."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
+from headerware.spark_bridge import header, headers_map, register_functions, trail
+from headerware.spark_bridge.frames.schema import HEADERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VECTORS = json.loads((Path(__file__).parents[2] / "spec/vectors/trail.json").read_text(encoding="utf-8"))
+ROWS: list[tuple[int, list[tuple[str, bytes | None]] | None]] = [
+    (1, [("tenant", b"north"), ("tenant", b"south"), ("empty", b""), ("null", None)]),
+    (2, []),
+    (3, None),
+]
+
+
+def frame(spark: SparkSession, rows: Any) -> DataFrame:
+    return spark.createDataFrame(rows, f"id int, headers {HEADERS.simpleString()}")
+
+
+def wire(case: dict[str, Any]) -> bytes | None:
+    """Return the value of a vector."""
+    if "wire_hex" in case:
+        return bytes.fromhex(case["wire_hex"])
+    return None if case["wire"] is None else case["wire"].encode()
+
+
+@pytest.fixture(params=["columns", "SQL"])
+def select(request: pytest.FixtureRequest, spark: SparkSession) -> Any:
+    """Return a function that selects each of the three from a frame, as columns or in SQL."""
+    register_functions(spark)
+    made: dict[str, Any] = {"header": header, "map": headers_map, "trail": trail}
+    if request.param == "SQL":
+        made = {
+            "header": lambda name: F.expr(f"hw_header(headers, '{name}')"),
+            "map": lambda: F.expr("hw_headers_map(headers)"),
+            "trail": lambda: F.expr("hw_trail(headers)"),
+        }
+    return lambda found, what, *names: [
+        row[0] for row in found.orderBy("id").select(made[what](*names)).collect()
+    ]
+
+
+class TestHeader:
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [("tenant", [b"south", None, None]), ("empty", [b"", None, None]), ("null", [None] * 3)],
+    )
+    def test_is_the_last_of_its_name(
+        self, spark: SparkSession, select: Any, name: str, values: list[bytes | None]
+    ) -> None:
+        assert select(frame(spark, ROWS), "header", name) == values
+
+    def test_runs_without_python(self, spark: SparkSession) -> None:
+        register_functions(spark)
+        found = frame(spark, ROWS).where("hw_header(headers, 'tenant') = X'736F757468'")
+        plan = found.select(header("tenant"), headers_map())._jdf.queryExecution().toString()
+        assert "Python" not in plan
+        assert [bytes(row.tenant) for row in found.select(header("tenant")).collect()] == [b"south"]
+
+    def test_takes_another_column(self, spark: SparkSession) -> None:
+        renamed = frame(spark, ROWS).withColumnRenamed("headers", "theirs").orderBy("id")
+        assert renamed.select(header("tenant", "theirs")).first() == (b"south",)
+        assert renamed.select(header("tenant", renamed.theirs)).first() == (b"south",)
+
+    def test_of_any_name(self, spark: SparkSession) -> None:
+        rows = [(1, [("it's `odd`.", b"x")])]
+        assert frame(spark, rows).select(header("it's `odd`.")).first() == (b"x",)
+
+
+class TestMap:
+    def test_has_the_last_of_each_name(self, spark: SparkSession, select: Any) -> None:
+        assert select(frame(spark, ROWS), "map") == [
+            {"tenant": b"south", "empty": b"", "null": None},
+            {},
+            None,
+        ]
+
+
+class TestTrail:
+    def test_has_the_entries(self, spark: SparkSession, select: Any) -> None:
+        entries = (
+            TrailEntry(
+                when_ms=1_500, by_whom="shop", produced_into_cluster="eu", produced_into_topic="orders"
+            ),
+            TrailEntry(when_ms=-1, by_whom="päckchen", read_from_topic="orders"),
+        )
+        value = encode_trail(TrailReading(entries))
+        rows = [(1, [("hw.trail", b"1"), ("hw.trail", value)]), (2, [("hw.trail", b"1")]), *ROWS[1:]]
+        utc = dt.UTC
+        found = select(frame(spark, [(number, *row[1:]) for number, row in enumerate(rows)]), "trail")
+        assert found[1:] == [[], None, None]
+        assert [{**row.asDict(), "when": row.when.astimezone(utc)} for row in found[0]] == [
+            {
+                "when": dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, utc),
+                "by_whom": "shop",
+                "read_from_cluster": None,
+                "read_from_topic": None,
+                "produced_into_cluster": "eu",
+                "produced_into_topic": "orders",
+            },
+            {
+                "when": dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, utc),
+                "by_whom": "päckchen",
+                "read_from_cluster": None,
+                "read_from_topic": "orders",
+                "produced_into_cluster": None,
+                "produced_into_topic": None,
+            },
+        ]
+
+    def test_is_null_if_it_is_malformed(self, spark: SparkSession, select: Any) -> None:
+        rows = [(number, [("hw.trail", wire(case))]) for number, case in enumerate(VECTORS["refused"])]
+        assert len(rows) > 20
+        assert set(select(frame(spark, rows), "trail")) == {None}
+
+    def test_has_no_time_that_spark_cannot_hold(self, spark: SparkSession, select: Any) -> None:
+        times = 2**63 - 1, -(2**63)
+        values = [encode_trail(TrailReading((TrailEntry(when_ms=time),))) for time in times]
+        rows = [(number, [("hw.trail", value)]) for number, value in enumerate(values)]
+        found = select(frame(spark, rows), "trail")
+        assert [[entry.when for entry in each] for each in found] == [[None], [None]]
+
+    def test_of_each_vector_has_its_entries(self, spark: SparkSession, select: Any) -> None:
+        rows = [(number, [("hw.trail", wire(case))]) for number, case in enumerate(VECTORS["cases"])]
+        found = select(frame(spark, rows), "trail")
+        assert [len(each) for each in found] == [len(case["entries"]) for case in VECTORS["cases"]]
