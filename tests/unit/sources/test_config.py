@@ -129,6 +129,20 @@ class TestChecks:
             ({"source": "spool"}, "source: expected a Source, found str"),
             ({"tasks": 0}, "tasks: expected at least 1"),
             ({"poll_wait_s": float("nan")}, "poll_wait_s: expected at least 0, found nan"),
+            *(
+                ({option: float("inf")}, rf"{option}: expected at most \d+ seconds, found inf")
+                for option in ("rescan_interval_s", "listing_pause_s", "poll_wait_s", "retry_max_pause_s")
+            ),
+            ({"poll_wait_s": 1e300}, r"poll_wait_s: expected at most \d+ seconds, found 1e\+300"),
+            ({"retry_deadline_s": float("nan")}, "retry_deadline_s: expected at least 0, found nan"),
+            (
+                {"retry_pause_s": 60.0},
+                "retry_pause_s: expected at most retry_max_pause_s = 30.0, found 60.0",
+            ),
+            (
+                {"retry_max_pause_s": 0.1},
+                "retry_pause_s: expected at most retry_max_pause_s = 0.1, found 0.5",
+            ),
             ({"partition": -1}, "partition: expected a number from 0 to 2147483647, found -1"),
             ({"partition": 2**31}, "partition: expected a number from 0 to 2147483647, found 2147483648"),
             ({"partition": "x{partition}"}, "partition: expected decimal digits and variables"),
@@ -167,6 +181,9 @@ class TestChecks:
     def test_refuse_what_cannot_work(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             config(**options)
+
+    def test_permit_retries_without_a_deadline(self) -> None:
+        assert config(retry_deadline_s=float("inf")).retry_deadline_s == float("inf")
 
     def test_give_the_start_key_of_its_text(self) -> None:
         assert config(source=Numbered(folder="."), start_key="12").first_key() == 12
