@@ -241,7 +241,7 @@ class _TraceStep:
         return (_merged_local(local, {_LOCAL_NAME: context}),) if context else None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
-        """Make the records' common baggage current, and a single record's context unless a span is current."""
+        """Make the common baggage current, and a single record's context unless a span is current."""
         ambient = _ambient_context()
         context = _with_baggage_of(records, ambient)
         found = _context_of(records[0]) if len(records) == 1 else None
