@@ -25,6 +25,7 @@ Distribution = Literal["hash", "partition", "all"]
 
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+_MAX_TOPIC: Final = 249
 _PARTITION: Final = re.compile(r"0*([0-9]{1,10})")
 _MAX_PARTITION: Final = (1 << 31) - 1
 _MAX_SHOWN: Final = 40
@@ -232,6 +233,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise SourceError(
                 f"the template topic gives {topic[:_MAX_SHOWN]!r}, expected the name of a topic"
             )
+        if problem := self._dead_letter_problem(topic):
+            raise SourceError(f"dead_letter_topic: {problem}")
         if self.partition is None:
             return topic, context.partition
         if isinstance(self.partition, int):
@@ -295,6 +298,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         variables = (*_VARIABLES, *groups)
         _check_topic("topic", self.topic, variables)
         _check_topic("dead_letter_topic", self.dead_letter_topic, ("topic",))
+        if problem := self._dead_letter_problem(self.name):  # the topic of an object without a topic
+            raise ConfigError(problem, path="dead_letter_topic")
         if isinstance(self.partition, str):
             if _partition_of(_filled_for_check("partition", self.partition, variables)) is None:
                 raise ConfigError(
@@ -306,6 +311,13 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError(
                 f"expected a number from 0 to {_MAX_PARTITION}, found {self.partition}", path="partition"
             )
+
+    def _dead_letter_problem(self, topic: str) -> str | None:
+        """Return why a topic's dead letters cannot have a topic of their own, or None."""
+        size = len(self.dead_letter_topic.replace("{topic}", topic))
+        if size <= _MAX_TOPIC or "dead_letter" not in (self.on_record_error, self.on_object_error):
+            return None
+        return f"expected names of up to {_MAX_TOPIC} characters, found one of {size}"
 
 
 def _set_by_source_error(source: Source[Any], path: str) -> ConfigError:

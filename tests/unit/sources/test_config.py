@@ -169,6 +169,10 @@ class TestChecks:
                 {"dead_letter_topic": "{topic} x"},
                 "dead_letter_topic: expected letters, digits, .* and variables",
             ),
+            (
+                {"name": "n" * 249, "on_record_error": "dead_letter"},
+                "dead_letter_topic: expected names of up to 249 characters, found one of 261",
+            ),
             ({"dead_letter_topic": ""}, "dead_letter_topic: expected letters, digits, .* and variables"),
             ({"key_pattern": "(?P<topic>.*)"}, "key_pattern: expected groups .*, found 'topic'"),
             ({"key_pattern": "(?P<name>.)(?P<day>.)"}, "key_pattern: expected groups .*, found 'name'"),
@@ -197,6 +201,15 @@ class TestRoute:
     def test_takes_a_partition_with_leading_zeros(self) -> None:
         made = config(topic="t", partition="{topic}")
         assert made.route(ItemContext(key="k", topic="0" * 5_000 + "2147483647")) == ("t", 2**31 - 1)
+
+    @pytest.mark.parametrize("option", ["on_record_error", "on_object_error"])
+    def test_refuses_a_topic_that_is_too_long_for_its_dead_letters(self, option: str) -> None:
+        context = ItemContext(key="k", topic="t" * 240)
+        assert config().route(context)[0] == "t" * 240
+        with pytest.raises(
+            SourceError, match=r"dead_letter_topic: expected names of up to 249 .* one of 252"
+        ):
+            config(**{option: "dead_letter"}).route(context)
 
     def test_fills_in_templates(self) -> None:
         made = config(
