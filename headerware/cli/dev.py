@@ -30,6 +30,8 @@ _TOPIC: Final = "orders"
 _LEADERS_S: Final = 30.0
 """How long the leaders of new topics may take to be ready."""
 _PAUSE_S: Final = 0.1
+_ROUND_S: Final = 0.2
+"""How long reading all topics takes if no record comes."""
 _KEY_TEXT: Final = "press a key here to see the records as they come"
 
 
@@ -39,7 +41,7 @@ _KEY_TEXT: Final = "press a key here to see the records as they come"
     "The chain that shows the records; without this, HEADERWARE_CONFIG names the file, or there is no chain."
 )
 @click.option(
-    "--kafka", is_flag=True, help="Run Apache Kafka, which needs Java 17, not the embedded cluster."
+    "--kafka", is_flag=True, help="Run Apache Kafka instead of the embedded cluster; needs Java 17."
 )
 @click.option(
     "--port", type=click.IntRange(1, 65_535), help="With --kafka: the port of Kafka; by default a free one."
@@ -62,10 +64,11 @@ def dev(
 ) -> None:
     """Run a cluster, and show the records of TOPICS.
 
-    The cluster is for development: it has TOPICS, or the topic orders, until Ctrl-C; then its records are
-    gone. Records are shown as `headerware tail` shows them. The embedded cluster needs nothing but
-    Headerware: it serves clients of librdkafka, such as this one, but neither Java nor admin requests. Each
-    start has another port, so the command prints the line that tells other terminals the address.
+    The cluster is for development. It has TOPICS, or the topic orders. It runs until Ctrl-C or SIGTERM; then
+    its records are gone, and the exit code is 0. Records are shown as `headerware tail` shows them. The
+    embedded cluster needs nothing but Headerware: it serves clients of librdkafka, such as this one, but
+    neither Java nor admin requests. Each start has another port, so the command prints the line that tells
+    other terminals the address.
     """
     if port is not None and not kafka:
         raise click.UsageError("--port needs --kafka: the embedded cluster takes a free port")
@@ -91,9 +94,15 @@ def dev(
                     f"  export {SERVERS_VARIABLE}={servers}",
                     err=True,
                 )
-                records = _in_turn([tailed(*each) for each in zip(sources, views, strict=True)])
+                wait_s = _ROUND_S / len(names)
+                topics_read = [tailed(*each, wait_s=wait_s) for each in zip(sources, views, strict=True)]
                 show_records(
-                    records, output, views[0], title=f"{', '.join(names)} at {servers}", pause=_KEY_TEXT
+                    _in_turn(topics_read),
+                    output,
+                    title=f"{', '.join(names)} at {servers}",
+                    chain=views[0].names,  # all topics have the same chain
+                    left_out=views[0].left_out,
+                    pause=_KEY_TEXT,
                 )
         except (KeyboardInterrupt, EOFError):
             pass  # Ctrl-C is the usual way to end it; Ctrl-D in place of a key ends it, too
@@ -101,7 +110,7 @@ def dev(
 
 
 def _cluster(*, kafka: bool, port: int | None) -> EmbeddedCluster | KafkaBroker:
-    """Return a cluster; it starts here, or when its block begins."""
+    """Return a cluster: the embedded cluster runs already, Apache Kafka starts when its block begins."""
     if kafka:
         from headerware.testing.broker import KafkaBroker  # noqa: PLC0415 - only this command runs clusters
 
@@ -117,16 +126,19 @@ def _reader(servers: str, topic: str) -> TopicReader:
 
     source = TopicReader({**QUIET, "bootstrap.servers": servers}, topic, group_id="headerware-dev")
     deadline = time.monotonic() + _LEADERS_S
-    while True:
-        try:
-            source.start()
-        except KafkaException as error:  # Kafka may name a leader before the leader itself knows it
-            if kind_of(error) is not Kind.LEADER_MOVED or time.monotonic() > deadline:
-                source.close()
-                raise
-            time.sleep(_PAUSE_S)
-        else:
-            return source
+    try:
+        while True:
+            try:
+                source.start()
+            except KafkaException as error:  # Kafka may name a leader before the leader itself knows it
+                if kind_of(error) is not Kind.LEADER_MOVED or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return source
+    except BaseException:
+        source.close()
+        raise
 
 
 def _in_turn(topics: Sequence[Iterator[list[TailedRecord]]]) -> Iterator[list[TailedRecord]]:

@@ -34,7 +34,7 @@ def docs(page: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passe
         titles = {name: _title(path) for name, path in pages.items()}
         answer(titles, lambda: _list(titles), as_json=as_json)
         return
-    name = _found(page, list(pages))
+    name = _find_name(page, list(pages))
     text = pages[name].read_text(encoding="utf-8")
     answer({"page": name, "text": text}, lambda: _show(output_console(), text), as_json=as_json)
 
@@ -56,9 +56,9 @@ def _title(path: Path) -> str:
     return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").replace("`", "")
 
 
-def _found(wanted: str, names: list[str]) -> str:
-    """Return the name that was meant: the complete name, or the first that ends so."""
-    plain = wanted.removesuffix(".md").removesuffix("/README").removeprefix("docs/").strip("/").lower()
+def _find_name(wanted: str, names: list[str]) -> str:
+    """Return the page of this name, or else the first page whose path ends with it."""
+    plain = wanted.lower().removesuffix(".md").removesuffix("/readme").removeprefix("docs/").strip("/")
     for name in names:
         if plain == name.lower():
             return name

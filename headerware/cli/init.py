@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -83,7 +84,7 @@ class _Answers(NamedTuple):
         title = (
             f"# The chain of {self.service}. Producers run it from top to bottom, consumers the other way."
         )
-        blocks = [f"{title}\n# After a change: headerware check --open {config}\n"]
+        blocks = [f"{title}\n# After a change: headerware check --open {shlex.quote(str(config))}\n"]
         keyring = self.keyring
         if keyring is not None and not keyring.is_absolute():
             keyring = Path(os.path.relpath(keyring, config.parent))  # a chain's paths begin at its file
@@ -105,8 +106,9 @@ def _toml(value: object) -> str:
 
 
 def _checked_service(text: str) -> str:
-    if problem := key_id_problem(text):
-        raise click.BadParameter(f"keys are named after the service: {problem}")
+    for step in _STEPS.values():
+        if step.algorithm and (problem := key_id_problem(step.key_id.format(service=text))):
+            raise click.BadParameter(f"keys are named after the service: {problem}")
     return text
 
 
@@ -186,19 +188,23 @@ def init(
             f"{config} exists, so nothing was written: `headerware explain {config}` shows it; delete it "
             f"first, or name another file with --config"
         )
-    answers = _asked(service, steps, topics, keyring, config.parent / _KEYRING, yes=yes)
-    text = answers.chain(config)
+    answers = _ask_for_options(service, steps, topics, keyring, config.parent / _KEYRING, yes=yes)
     path = answers.keyring
+    for file in (config,) if path is None else (config, path):
+        if not str(file).isprintable():
+            raise click.ClickException(f"expected a file's name in printable UTF-8, found {str(file)!r}")
+        if not file.parent.is_dir():
+            raise click.ClickException(f"{file.parent}: there is no such folder; make it first")
     is_inside = path is not None and path.resolve().is_relative_to(Path.cwd())
     ignored = _ignore(path.resolve().relative_to(Path.cwd())) if path is not None and is_inside else None
     made = [] if path is None else _make_keys(path, answers.keys())
     try:
-        with config.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with config.open("x", encoding="utf-8") as written:
+            written.write(answers.chain(config))
     except OSError as error:
         raise click.ClickException(f"{config} cannot be written: {error.strerror}") from error
     topic = next((each for each in answers.topics if not set(each) & set("*?![]")), "orders")
-    following = f"headerware dev {topic} --config {config}"
+    following = f"headerware dev {topic} --config {shlex.quote(str(config))}"
     facts = {
         "config": str(config),
         "chain": answers.steps,
@@ -206,6 +212,7 @@ def init(
         "keyring": None if path is None else str(path),
         "keys": made,
         "gitignore": ignored,
+        "keyring_is_ignored": None if path is None else is_inside,
         "next": following,
     }
 
@@ -224,7 +231,7 @@ def init(
     answer(facts, show, as_json=as_json)
 
 
-def _asked(
+def _ask_for_options(
     service: str | None,
     steps: str | None,
     topics: str | None,
@@ -253,11 +260,14 @@ def _asked(
         for step, (why, *_) in _STEPS.items():
             click.echo(f"  {step:<9} {why}", err=True)
     chosen = ask(steps, "What the chain does", "--steps", _USUAL_STEPS, _checked_steps)
-    on = ask(topics, "Topics or patterns (* is all topics)", "--topics", _EVERY_TOPIC, _checked_topics)
+    applied_to = ask(
+        topics, "Topics or patterns (* is all topics)", "--topics", _EVERY_TOPIC, _checked_topics
+    )
     if not any(_STEPS[step].algorithm for step in chosen):
-        return _Answers(name, chosen, on, None)
+        return _Answers(name, chosen, applied_to, None)
     given = None if keyring is None else str(keyring)
-    return _Answers(name, chosen, on, Path(ask(given, "File for the keys", "--keyring", str(usual_keyring))))
+    path = Path(ask(given, "File for the keys", "--keyring", str(usual_keyring)))
+    return _Answers(name, chosen, applied_to, path)
 
 
 def _make_keys(path: Path, keys: dict[str, Algorithm]) -> list[str]:
@@ -268,14 +278,15 @@ def _make_keys(path: Path, keys: dict[str, Algorithm]) -> list[str]:
 
     def change(ring: Keyring) -> Keyring:
         for key_id, algorithm in keys.items():
-            there = {key.algorithm for key in ring.keys if key.id == key_id}
-            if not there:
+            algorithms = {key.algorithm for key in ring.keys if key.id == key_id}
+            if not algorithms:
                 ring = with_new_key(ring, key_id, algorithm)
                 made.append(key_id)
-            elif there != {algorithm}:
+            elif algorithms != {algorithm}:
+                found = ", ".join(sorted(algorithms))
                 raise ConfigError(
-                    f"{path}: expected an {algorithm} key {key_id!r}, found {', '.join(sorted(there))}; name "
-                    f"another service or keyring"
+                    f"{path}: expected an {algorithm} key {key_id!r}, found {found}; name another service or "
+                    f"keyring"
                 )
         return ring
 
@@ -292,8 +303,9 @@ def _ignore(keyring: Path) -> str | None:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         if line in before.splitlines():
             return None
+        separator = "" if not before or before.endswith("\n") else "\n"
         with path.open("a", encoding="utf-8") as file:
-            file.write(f"{'' if not before or before.endswith(chr(10)) else chr(10)}{line}\n")
+            file.write(f"{separator}{line}\n")
     except (OSError, UnicodeError) as error:
         raise click.ClickException(f"{path} cannot be changed: {error}") from error
     return line

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headerware.clients.producer import Producer
-    from headerware.ops.send import Failure, Form, Sending
+    from headerware.ops.send import Failure, Format, LineSender, RecordTemplate
 
 _RECORDS_PER_STEP: Final = 500
 """After how many records the bar moves."""
+_FORMAT: Final = click.Choice(["bytes", "text", "json"])
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -59,6 +60,20 @@ def _header(text: str) -> tuple[str, bytes | None]:
     metavar="NAME=VALUE",
     help="A header of all records; NAME alone has no value; repeatable.",
 )
+@click.option(
+    "--key-format",
+    type=_FORMAT,
+    default="bytes",
+    show_default=True,
+    help="What the chain gets as the key, for a serde of keys.",
+)
+@click.option(
+    "--value-format",
+    type=_FORMAT,
+    default="bytes",
+    show_default=True,
+    help="What the chain gets as the value, for a serde of values; null in JSON is a tombstone.",
+)
 @click.option("-p", "--partition", type=click.IntRange(0), help="Send to this partition only.")
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Send an empty value as null, a tombstone.")
 @timeout_option
@@ -72,6 +87,8 @@ def send(
     key: str | None,
     key_separator: str | None,
     headers: tuple[str, ...],
+    key_format: Format,
+    value_format: Format,
     partition: int | None,
     empty_is_null: bool,  # noqa: FBT001
     timeout_s: float,
@@ -83,20 +100,25 @@ def send(
     With -K: the text before the first ":" of a line is the key. TOPIC must exist, unless
     -X allow.auto.create.topics=true lets the brokers create it.
 
+    A chain with serialize turns objects into bytes. It gets objects with --value-format json: each line is
+    parsed as JSON. With text, the line is text rather than bytes. --key-format is the same for keys.
+
     The command waits until all records are delivered. If some are not, it names them by the numbers of
     their lines, and the exit code is 1.
     """
-    from headerware.ops.send import Form  # noqa: PLC0415 - imports a client
+    from headerware.ops.send import RecordTemplate, read_as  # noqa: PLC0415 - imports a client
 
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator both give the key of a record: give one")
     if key_separator == "":
         raise click.BadParameter("expected a text that is not empty", param_hint="'--key-separator'")
     settings = cluster.settings_for("TOPIC")
-    form = Form(
+    template = RecordTemplate(
         topic=topic,
-        key=None if key is None else _bytes(key),
+        key=None if key is None else read_as(key_format, _bytes(key), "key"),
         key_separator=None if key_separator is None else _bytes(key_separator),
+        key_format=key_format,
+        value_format=value_format,
         headers=Headers(map(_header, headers)),
         partition=partition,
         empty_is_null=empty_is_null,
@@ -104,7 +126,7 @@ def send(
     chain = Chain() if config is None else load_chain(config)
     log_nothing()
     with kafka_errors(topic), _producer(settings, chain, topic, timeout_s) as producer:
-        sending, interrupted = _send(producer, form, file, whole=whole, quiet=as_json)
+        sending, interrupted = _send(producer, template, file, whole=whole, quiet=as_json)
     facts = {
         "topic": topic,
         "records": sending.read,
@@ -142,10 +164,10 @@ def _producer(settings: Mapping[str, Any], chain: Chain, topic: str, timeout_s: 
 
 
 def _send(
-    producer: Producer, form: Form, file: Path | None, *, whole: bool, quiet: bool
-) -> tuple[Sending, bool]:
+    producer: Producer, template: RecordTemplate, file: Path | None, *, whole: bool, quiet: bool
+) -> tuple[LineSender, bool]:
     """Send all that is read, and return the counts; also return whether Ctrl-C was pressed."""
-    from headerware.ops.send import Sending, read_records  # noqa: PLC0415 - imports a client
+    from headerware.ops.send import LineSender, read_records  # noqa: PLC0415 - imports a client
 
     subject = "record" if whole else "line"
 
@@ -153,12 +175,12 @@ def _send(
         if not quiet:
             click.echo(f"{subject} {failure.record} was not delivered: {printable(failure.error)}", err=True)
 
-    sending = Sending(producer, tell)
+    sending = LineSender(producer, tell)
     with ExitStack() as stack:
         stream, advance = _opened(file, stack)
         interrupted = False
         try:
-            for number, record in read_records(stream, form, whole=whole):
+            for number, record in read_records(stream, template, as_one_record=whole):
                 sending.send(number, record)
                 if sending.read % _RECORDS_PER_STEP == 0:
                     advance()
@@ -181,7 +203,7 @@ def _opened(file: Path | None, stack: ExitStack) -> tuple[BinaryIO, Callable[[],
     return stream, lambda: bar.show(Progress(stream.tell(), size_bytes))
 
 
-def _show(sending: Sending, topic: str, *, interrupted: bool) -> None:
+def _show(sending: LineSender, topic: str, *, interrupted: bool) -> None:
     text = f"{counted(sending.delivered, 'record')} delivered to {printable(topic)}"
     if sending.failed:
         text += f", {sending.failed:,} not delivered"

@@ -24,7 +24,7 @@ from headerware.kafka.reader import Start, TopicReader
 from headerware.ops.tail import ChainView, Condition, tailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from headerware.ops.tail import TailedRecord
 
@@ -127,7 +127,7 @@ def tail(
             view = ChainView(chain, cluster_id=source.cluster_id, where=conditions, key=key)
             source.start(begin)
             records = _until(tailed(source, view), source, count=count, until_end=until_end)
-            show_records(records, output, view, title=topic)
+            show_records(records, output, title=topic, chain=view.names, left_out=view.left_out)
     finally:
         if view is not None:
             view.close()
@@ -171,14 +171,16 @@ def _is_terminal() -> bool:
 def show_records(
     batches: Iterator[list[TailedRecord]],
     output: Output,
-    view: ChainView,
     *,
     title: str,
+    chain: Sequence[str],
+    left_out: Sequence[str],
     pause: str | None = None,
 ) -> None:
     """Show records until they end or Ctrl-C is pressed: in a view if a terminal allows it, else as lines.
 
-    The view covers what was printed, so it waits for a key if ``pause`` has a text that asks for one.
+    The view covers what was printed, so it waits for a key if ``pause`` has a text that asks for one. The
+    steps of ``chain`` run; the steps of ``left_out`` only observe, and do not run.
     """
     if (output.json_lines or output.brief or output.plain) or not _is_terminal():
         _print(batches, output)
@@ -188,7 +190,7 @@ def show_records(
     if pause is not None:
         click.echo(pause, err=True)
         click.getchar()
-    TailView(batches, topic=title, chain=view.names, left_out=view.left_out, values=output.values).run()
+    TailView(batches, topic=title, chain=chain, left_out=left_out, values=output.values).run()
 
 
 def _print(batches: Iterator[list[TailedRecord]], output: Output) -> None:

@@ -53,7 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             if not isinstance(found := getattr(self, name), int) or found < 1:
                 raise ConfigError(f"expected a whole number of at least 1, found {found!r}", path=name)
         for name in ("backoff_s", "max_backoff_s", "stop_timeout_s", "revoke_timeout_s"):
-            if not isinstance(found := getattr(self, name), int | float) or found < 0:
+            if not isinstance(found := getattr(self, name), int | float) or not found >= 0:  # nan is not
                 raise ConfigError(f"expected a number of seconds of at least 0, found {found!r}", path=name)
 
     def pause_s(

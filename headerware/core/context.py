@@ -53,6 +53,8 @@ class Publication(Protocol):
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The facts and ports that a session gets from a client, from Spark or from a test.
 
+    docs/stability.md lists the stable ones; the others serve Headerware's own interceptors.
+
     Args:
         side: which half of a chain will be used, or None for both.
         client_id: the client's name, or None.

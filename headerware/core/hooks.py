@@ -175,6 +175,8 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
     says what happens to records if no step of its chain serializes them. A client logs both when it starts,
     and ``headerware check`` and ``headerware doctor`` print both.
 
+    docs/stability.md lists the stable members; the others serve Headerware's own interceptors.
+
     Args:
         name: its name in configuration, errors and statistics; None means its type.
         topics: patterns of the topics that it works on; a leading ``!`` excludes.

@@ -1,15 +1,16 @@
 """Make JSON Schemas of configuration files, with which editors complete and check them.
 
 msgspec makes the schema of each class of options; this module adds the documentation of the options, the
-types that have options of their own, and what configuration accepts besides values: references to environment
+types that have options of their own, and what files may have in place of a value: references to environment
 variables, and lists as text.
 
 A schema accepts every file that Headerware reads. It also accepts some files that Headerware refuses, because
-not every check of options can be written as a schema.
+not every check of options can be written as a schema, and because another file or the client may give an
+interceptor the options that are missing.
 
 Types are checked by ``if`` and ``else``, so that an error names the wrong option; with ``oneOf``, validators
-only say that none of the types fits. Editors such as taplo complete from ``anyOf`` alone, so each check by
-``if`` has an ``anyOf`` that ends with the schema that accepts everything, and refuses nothing.
+only say that none of the types fits. Editors such as taplo complete only from ``anyOf``, so each check by
+``if`` also has an ``anyOf`` for them; its last alternative is the empty schema, so it refuses nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _TEXT: Final[Schema] = {"type": "string"}
 _VARIABLE: Final[Schema] = {"type": "string", "pattern": r"\$\{env:"}
 """A text that refers to a variable of the environment; nobody knows its value before the file is read."""
 _REFERENCE: Final = "#/$defs/{name}"
+_NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
 
 def chain_schema() -> Schema:
     """Return the schema of the TOML file of a chain (:mod:`headerware.core.files`)."""
     made = _Definitions(has_variables=True)
     tables = {"type": "array", "items": made.ref("interceptor", partial(_interceptor, made))}
-    complete = {"items": made.ref("complete interceptor", _complete_interceptor)}
     properties = {
         "include": _described(
             "The files that are read first, in this order; this file adds to them.",
@@ -69,19 +70,7 @@ def chain_schema() -> Schema:
         ),
         "last_line": _described("The last line of this file, without which it is refused as cut off.", _TEXT),
     }
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": False,
-        # In an included file, the interceptors of the same names may have the required options.
-        "if": {"not": {"required": ["include"]}},
-        "then": {
-            "properties": {
-                "interceptors": complete,
-                "stacks": {"additionalProperties": {"properties": {"interceptors": complete}}},
-            }
-        },
-    }
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return made.document("A chain: its interceptors, in the order of sending.", schema)
 
 
@@ -116,18 +105,8 @@ def _interceptor(made: _Definitions) -> Schema:
         "if": {"type": "object", "required": ["stack"]},
         "then": stack,
         "else": table,
-        **_offered(stack, table),
+        **_any_of(stack, table),
     }
-
-
-def _complete_interceptor() -> Schema:
-    """Return the schema of an interceptor that has all required options."""
-    required = {}
-    for word in interceptor_type.names():
-        kind = _loaded(interceptor_type, word)
-        if isinstance(kind, type) and (missing := _required(kind)):
-            required[word] = {"required": missing}
-    return _cases(interceptor_type, required)
 
 
 class _Definitions:
@@ -140,14 +119,16 @@ class _Definitions:
     def __init__(self, *, has_variables: bool) -> None:
         self._has_variables: Final = has_variables
         self._found: Final[dict[str, Schema]] = {}
+        self._names: Final[dict[type, str]] = {}
+        """The names of the definitions of Structs."""
 
     def document(self, description: str, schema: Schema) -> Schema:
         """Return a complete schema."""
         return {"$schema": DIALECT, **_described(description, schema), "$defs": self._found}
 
     def ref(self, name: str, make: Callable[[], Schema]) -> Schema:
-        """Return a reference to a definition, which is made unless it is there."""
-        key = name.replace(" ", "_")
+        """Return a reference to a definition; make the definition at its first use."""
+        key = _NOT_IN_NAMES.sub("_", name)
         if key not in self._found:
             self._found[key] = {}  # a definition may refer to itself
             self._found[key] = make()
@@ -155,23 +136,35 @@ class _Definitions:
 
     def table(self, kind: type[msgspec.Struct], *, is_complete: bool = True) -> Schema:
         """Return the schema of a table of options; all of them may be missing unless it is complete."""
-        _, found = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
-        bases = found[kind.__name__]["properties"]
         hints = get_type_hints(kind, include_extras=True)
+        structs = [kind, *dict.fromkeys(part for hint in hints.values() for part in _structs_in(hint))]
+        # The references have the order of the classes, and msgspec's names of them.
+        references, found = msgspec.json.schema_components(structs, ref_template="{name}")
+        names = {each["$ref"]: struct for each, struct in zip(references, structs, strict=True)}
+
+        def refer(name: str) -> Schema:
+            return self._struct(names[name]) if name in names else self.ref(name, partial(dict, found[name]))
+
+        bases = found[references[0]["$ref"]]["properties"]
         properties = {}
         for doc in option_docs(kind):
-            hint = hints[doc.name]
-            for part in _structs_in(hint):
-                self.ref(part.__name__, partial(self.table, part))
             default = {} if doc.default is None else {"default": doc.default}
-            properties[doc.name] = _described(doc.text, {**self._option(bases[doc.name], hint), **default})
+            option = self._option(_with_references(bases[doc.name], refer), hints[doc.name])
+            properties[doc.name] = _described(doc.text, {**option, **default})
         required = {"required": _required(kind)} if is_complete and _required(kind) else {}
         return {"type": "object", "properties": properties, **required, "additionalProperties": False}
+
+    def _struct(self, kind: type[msgspec.Struct]) -> Schema:
+        """Return a reference to the schema of a Struct; only the first class of a name has the short name."""
+        if kind not in self._names:
+            is_taken = kind.__name__ in self._found
+            self._names[kind] = f"{kind.__module__}.{kind.__qualname__}" if is_taken else kind.__name__
+        return self.ref(self._names[kind], partial(self.table, kind))
 
     def by_type(self, lookup: Catalogue[Any], word: Schema, *, are_complete: bool = True) -> Schema:
         """Return the schema of a table of ``type`` and the options of this type."""
         tables = {
-            name: self.ref(f"{_shown(lookup)}.{name}", partial(self._typed, lookup, name, are_complete))
+            name: self.ref(f"{_kind_name(lookup)}.{name}", partial(self._typed, lookup, name, are_complete))
             for name in lookup.names()
         }
         return {
@@ -179,20 +172,21 @@ class _Definitions:
             "properties": {"type": word},
             "required": ["type"],
             **_cases(lookup, tables),
-            **_offered(*tables.values()),
+            **_any_of(*tables.values()),
         }
 
     def _typed(self, lookup: Catalogue[Any], name: str, is_complete: bool) -> Schema:  # noqa: FBT001 - a flag of by_type
-        kind = _loaded(lookup, name)
-        if isinstance(kind, str):
-            return {"description": kind}
+        try:
+            kind: type[msgspec.Struct] = lookup(name)
+        except (HeaderwareError, ImportError) as error:  # it cannot be loaded here
+            return {"description": str(error)}
         table = self.table(kind, is_complete=is_complete)
-        of_type = _described(summary(kind), _named(lookup, name))
+        of_type = _described(summary(kind), _type_word(lookup, name))
         required = ["type", *table.get("required", ())]
         return {**table, "properties": {"type": of_type, **table["properties"]}, "required": required}
 
     def _option(self, base: Schema, hint: Any) -> Schema:
-        """Return the schema of an option, of which msgspec has made a part."""
+        """Return the schema of an option; ``base`` is the schema that msgspec made."""
         if (lookup := lookup_of(hint)) is not None:
             return self._choice(lookup)
         if (lookup := lookup_of(values_of(hint))) is not None:
@@ -211,23 +205,27 @@ class _Definitions:
     def _choice(self, lookup: Any) -> Schema:
         """Return the schema of an option with options of its own: a word, or a table of type and options."""
         return (
-            self.ref(_shown(lookup), partial(self._word_or_table, lookup)) if hasattr(lookup, "names") else {}
+            self.ref(_kind_name(lookup), partial(self._word_or_table, lookup))
+            if hasattr(lookup, "names")
+            else {}
         )
 
     def _word_or_table(self, lookup: Catalogue[Any]) -> Schema:
         word = self._or_variable(_word(lookup))
-        table = self.ref(f"table of {_shown(lookup)}", partial(self.by_type, lookup, word))
-        return {"if": _TEXT, "then": word, "else": table, **_offered(word, table)}
+        table = self.ref(f"table of {_kind_name(lookup)}", partial(self.by_type, lookup, word))
+        return {"if": _TEXT, "then": word, "else": table, **_any_of(word, table)}
 
     def _or_variable(self, schema: Schema) -> Schema:
         """Accept a reference to a variable, too, where the schema does not accept every text."""
-        accepts_text = "string" in schema.get("type", ("string",)) and not _LIMITS & schema.keys()
+        types = schema.get("type", "string")
+        has_text = "string" in ([types] if isinstance(types, str) else types)
+        accepts_text = has_text and not _LIMITS & schema.keys()
         if accepts_text or not self._has_variables:
             return schema
-        return {"if": _VARIABLE, "else": schema, **_offered(schema)}
+        return {"if": _VARIABLE, "else": schema, **_any_of(schema)}
 
 
-_LIMITS: Final = frozenset({"enum", "pattern", "maxLength", "anyOf", "$ref"})
+_LIMITS: Final = frozenset({"enum", "pattern", "minLength", "maxLength", "format", "anyOf", "$ref"})
 
 
 def _word(lookup: Catalogue[Any]) -> Schema:
@@ -235,14 +233,14 @@ def _word(lookup: Catalogue[Any]) -> Schema:
     if not lookup.any_case:
         return names
     pattern = "|".join(_any_case(name) for name in lookup.names())
-    return {"type": "string", "pattern": f"^(?:{pattern})$", **_offered(names)}
+    return {"type": "string", "pattern": f"^(?:{pattern})$", **_any_of(names)}
 
 
-def _named(lookup: Catalogue[Any], name: str) -> Schema:
+def _type_word(lookup: Catalogue[Any], name: str) -> Schema:
     """Return the schema of the word for one type."""
     if not lookup.any_case:
         return {"const": name}
-    return {"type": "string", "pattern": f"^{_any_case(name)}$", **_offered({"const": name})}
+    return {"type": "string", "pattern": f"^{_any_case(name)}$", **_any_of({"const": name})}
 
 
 def _any_case(word: str) -> str:
@@ -254,12 +252,15 @@ def _cases(lookup: Catalogue[Any], tables: dict[str, Schema]) -> Schema:
     """Return a schema that applies to each table the schema of its type."""
     cases: Schema = {}
     for name, schema in reversed(tables.items()):
-        case = {"if": {"properties": {"type": _named(lookup, name)}, "required": ["type"]}, "then": schema}
+        case = {
+            "if": {"properties": {"type": _type_word(lookup, name)}, "required": ["type"]},
+            "then": schema,
+        }
         cases = {**case, "else": cases} if cases else case
     return cases
 
 
-def _offered(*schemas: Schema) -> Schema:
+def _any_of(*schemas: Schema) -> Schema:
     """Return a part of a schema that refuses nothing, and from which editors complete."""
     return {"anyOf": [*schemas, {}]}
 
@@ -272,16 +273,7 @@ def _required(kind: type[msgspec.Struct]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
 
 
-def _loaded(lookup: Catalogue[Any], name: str) -> type[msgspec.Struct] | str:
-    """Return the class of a word, or the reason why it cannot be loaded here."""
-    try:
-        found: type[msgspec.Struct] = lookup(name)
-    except (HeaderwareError, ImportError) as error:
-        return str(error)
-    return found
-
-
-def _shown(lookup: Catalogue[Any]) -> str:
+def _kind_name(lookup: Catalogue[Any]) -> str:
     return lookup.what.removesuffix(" type")
 
 
@@ -294,6 +286,17 @@ def _structs_in(hint: Any) -> list[type[msgspec.Struct]]:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return [hint]
     return [found for part in get_args(hint) for found in _structs_in(part)]
+
+
+def _with_references(schema: Any, refer: Callable[[str], Schema]) -> Any:
+    """Return a schema of msgspec with other references in place of its own, which are plain names."""
+    if isinstance(schema, list):
+        return [_with_references(part, refer) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return {**schema, **refer(schema["$ref"])}
+    return {key: _with_references(part, refer) for key, part in schema.items()}
 
 
 def _in_a_file(schema: Schema) -> Schema:

@@ -1,8 +1,8 @@
 """Services that an opened interceptor may offer in addition to its hooks, each a Protocol.
 
 A session asks once, when it opens, which interceptors offer which services. The methods of one service go
-together: an interceptor has all of them or none. Unless a service says otherwise, it is called on the thread
-that calls the session, one call at a time.
+together: an interceptor has all of them, and the attributes of the service, or none. Unless a service says
+otherwise, it is called on the thread that calls the session, one call at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from headerware.core.batch import Batch
     from headerware.core.headers import Headers, Pair
     from headerware.core.hooks import HookResult
     from headerware.core.record import Operation, Record, RecordMetadata
@@ -225,12 +226,18 @@ class HearsAccepted(Protocol):
     """Sees each consumed record last, after all steps have accepted it.
 
     So a step can remember accepted records only, and can give the application headers that no other step may
-    see. A step may also have ``on_accepted_batch``, which takes and returns a batch as ``on_consume_batch``
-    does.
+    see.
     """
 
     def on_accepted(self, record: Record) -> HookResult:
         """Return what ``on_consume`` may return."""
+
+
+class HearsAcceptedBatches(Protocol):
+    """Sees each batch of consumed records last, as :class:`HearsAccepted` sees each record."""
+
+    def on_accepted_batch(self, batch: Batch) -> Batch:
+        """Return what ``on_consume_batch`` may return."""
 
 
 _SERVICES: Final = (
@@ -251,6 +258,7 @@ _SERVICES: Final = (
     CarriesOn,
     HearsStatistics,
     HearsAccepted,
+    HearsAcceptedBatches,
 )
 
 
@@ -272,7 +280,7 @@ def offered(opened: object, service: Callable[..., Service]) -> Service | None:
     """Return an opened interceptor as the service that it offers, or None if it does not.
 
     Raises:
-        PluginError: it has some methods of the service, and not all of them.
+        PluginError: it has some methods of the service, but not all of them and of its attributes.
     """
     found: Any = opened
     kind: Any = service
@@ -282,9 +290,10 @@ def offered(opened: object, service: Callable[..., Service]) -> Service | None:
         return None
     expected = [*own, *(method for base in kind.__bases__ for method in _methods(base))]
     missing = [method for method in expected if getattr(found, method, None) is None]
+    missing += [name for name in getattr(kind, "__annotations__", ()) if not hasattr(found, name)]
     if missing:
         raise PluginError(
             f"{type(opened).__name__} has the method {has[0]!r}; expected {', '.join(map(repr, missing))}, "
-            f"too, because a session calls all of them or none"
+            f"too, because a session uses all of them or none"
         )
     return found  # type: ignore[no-any-return]  # it has the methods of the service

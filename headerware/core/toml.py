@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from headerware.core.errors import ConfigError
 
-Steps = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""
 
-_AT: Final = re.compile(
+_POSITION_IN_ERROR: Final = re.compile(
     r"(?P<problem>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL
 )
 _TOKEN: Final = re.compile(
@@ -69,7 +69,7 @@ def parse_toml(text: str, file: str, *, parse_float: Callable[[str], Any] = floa
     except RecursionError:
         raise ConfigError("is not TOML: it is nested too deeply", path=file) from None
     except ValueError as error:  # also a number with too many digits
-        at = _AT.fullmatch(str(error))
+        at = _POSITION_IN_ERROR.fullmatch(str(error))
         if at is None:
             raise ConfigError(f"is not TOML: {error}", path=file) from error
         problem = ConfigError(f"is not TOML: {at['problem']}", path=file)
@@ -79,7 +79,7 @@ def parse_toml(text: str, file: str, *, parse_float: Callable[[str], Any] = floa
 
 @contextmanager
 def within_file(file: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in an error about its options, or about all of them, such as the order of a chain."""
+    """Put the file's name before the path of a ConfigError; without a path, the name is the path."""
     try:
         yield
     except ConfigError as error:
@@ -91,7 +91,7 @@ def within_file(file: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def naming_lines(texts: Mapping[str, str]) -> Iterator[None]:
-    """Give an error about an option in one of some files the option's line and column.
+    """Add the line and the column of the option to a ConfigError, if the option is in one of some files.
 
     Args:
         texts: the texts of files, by the names with which the paths of errors begin.
@@ -107,7 +107,7 @@ def naming_lines(texts: Mapping[str, str]) -> Iterator[None]:
 
 
 def position_of(text: str, place: str) -> tuple[int, int]:
-    """Return the line and the column of an option of a document, or else of the table in which it is missing.
+    """Return the line and the column of an option of a document; if the option is missing, of its table.
 
     Args:
         text: the document.
@@ -120,7 +120,7 @@ def position_of(text: str, place: str) -> tuple[int, int]:
     return found.get(path, (1, 1))
 
 
-def positions(text: str) -> dict[Steps, tuple[int, int]]:
+def positions(text: str) -> dict[KeyPath, tuple[int, int]]:
     """Return the line and the column of each key and each item of a document."""
     return {path: _position(text, offset) for path, offset in _Locator(text).offsets().items()}
 
@@ -129,24 +129,24 @@ def _position(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def _path_of(document: Any, place: str) -> Steps:
-    """Return the path of the part of a place that the document has."""
-    path: Steps = ()
+def _path_of(document: Any, place: str) -> KeyPath:
+    """Return the longest beginning of a place that exists in the document."""
+    path: KeyPath = ()
     while place:
         if isinstance(document, dict):
             place = place.removeprefix(": ").removeprefix(".")
-            keys = [key for key in document if place.startswith(key)]
-            keys = [key for key in keys if place[len(key) :].startswith(_AFTER_KEY) or place == key]
+            keys = [each for each in document if place.startswith(each)]
+            keys = [each for each in keys if place[len(each) :].startswith(_AFTER_KEY) or place == each]
             if not keys:
                 break
-            step: str | int = max(keys, key=len)
-            place = place.removeprefix(str(step))
+            key: str | int = max(keys, key=len)
+            place = place.removeprefix(str(key))
         else:
             index = _INDEX.match(place)
             if index is None or not isinstance(document, list) or int(index[1]) >= len(document):
                 break
-            step, place = int(index[1]), place[index.end() :]
-        path, document = (*path, step), document[step]
+            key, place = int(index[1]), place[index.end() :]
+        path, document = (*path, key), document[key]
         if isinstance(document, dict):  # an interceptor's position has its name, too
             place = place.removeprefix(f" ({document.get('name', document.get('type'))})")
     return path
@@ -161,19 +161,19 @@ class _Locator:
             (found[0], found.start()) for found in _TOKEN.finditer(text) if found[0][0] not in " \t\r#"
         ]
         self._at = 0
-        self._found: Final[dict[Steps, int]] = {}
-        self._items: Final[dict[Steps, int]] = {}
+        self._offsets: Final[dict[KeyPath, int]] = {}
+        self._table_counts: Final[dict[KeyPath, int]] = {}
         """How many tables each array of tables has so far."""
 
-    def offsets(self) -> dict[Steps, int]:
+    def offsets(self) -> dict[KeyPath, int]:
         """Return the offset of each path."""
-        table: Steps = ()
+        table: KeyPath = ()
         while self._next():
             if self._next() == "[":
                 table = self._header()
             else:
                 self._pair(table)
-        return self._found
+        return self._offsets
 
     def _next(self) -> str:
         """Return the next token in this or a later line; empty at the end."""
@@ -181,48 +181,48 @@ class _Locator:
             self._at += 1
         return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
 
-    def _header(self) -> Steps:
+    def _header(self) -> KeyPath:
         """Read the header of a table, and return the path of the table."""
         start = self._tokens[self._at][1]
         brackets = 2 if self._text.startswith("[[", start) else 1
         self._at += brackets
-        path: Steps = ()
+        path: KeyPath = ()
         keys = self._key("]")
         self._at += brackets
-        for step in keys:
-            if path in self._items:
-                path = (*path, self._items[path] - 1)
-            path = (*path, step)
-            self._found.setdefault(path, start)
+        for key in keys:
+            if path in self._table_counts:
+                path = (*path, self._table_counts[path] - 1)
+            path = (*path, key)
+            self._offsets.setdefault(path, start)
         if brackets == 2:
-            index = self._items.get(path, 0)
-            self._items[path] = index + 1
+            index = self._table_counts.get(path, 0)
+            self._table_counts[path] = index + 1
             path = (*path, index)
-            self._found[path] = start
+            self._offsets[path] = start
         return path
 
-    def _pair(self, table: Steps) -> None:
+    def _pair(self, table: KeyPath) -> None:
         start = self._tokens[self._at][1]
         path = table
-        for step in self._key("="):
-            path = (*path, step)
-            self._found.setdefault(path, start)
+        for key in self._key("="):
+            path = (*path, key)
+            self._offsets.setdefault(path, start)
         self._at += 1
         self._value(path)
 
-    def _key(self, end: str) -> Steps:
+    def _key(self, end: str) -> KeyPath:
         """Read the tokens of a key, which may be dotted, up to a token after it."""
         start = self._tokens[self._at][1]
         while self._tokens[self._at][0] != end:
             self._at += 1
         table: Any = tomllib.loads(f"{self._text[start : self._tokens[self._at][1]]}= 0")
-        path: Steps = ()
+        path: KeyPath = ()
         while isinstance(table, dict):
-            ((step, table),) = table.items()
-            path = (*path, step)
+            ((key, table),) = table.items()
+            path = (*path, key)
         return path
 
-    def _value(self, path: Steps) -> None:
+    def _value(self, path: KeyPath) -> None:
         opening = self._next()
         if opening not in ("[", "{"):
             while self._at < len(self._tokens) and self._tokens[self._at][0] not in ("\n", ",", "]", "}"):
@@ -236,7 +236,7 @@ class _Locator:
             elif opening == "{":
                 self._pair(path)
             else:
-                self._found[*path, index] = self._tokens[self._at][1]
+                self._offsets[*path, index] = self._tokens[self._at][1]
                 self._value((*path, index))
                 index += 1
         self._at += 1

@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import traceback
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from itertools import repeat
 from threading import RLock
@@ -64,9 +65,11 @@ _CorrelateBy = Literal["link", "parent"]
 _LOCAL_NAME: Final = "trace"
 """The key of a consumed record's context in ``record.local``."""
 _SEND_SPAN: Final = "trace.sending"
-"""The key of a sent record's :class:`_RecordSpan` or :class:`_InBatch` in ``record.local``."""
+"""The key of a sent record's :class:`_RecordSpan` or :class:`_BatchedRecord` in ``record.local``."""
 _PROCESSING: Final = create_key("headerware-processing")
 """The key of the :class:`_Processing` that made a context."""
+_ENTERED: Final = ContextVar("headerware_processing", default=False)
+"""Set with each :class:`_Processing`, because ``detach`` logs an error where ``reset`` raises one."""
 
 _SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 _PARENT_FIELDS: Final = frozenset({"traceparent", "tracestate"})
@@ -238,7 +241,7 @@ class _TraceStep:
         return (_merged_local(local, {_LOCAL_NAME: context}),) if context else None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
-        """Make current the baggage that all records share, and a single record's context unless a span is."""
+        """Make the common baggage current, and a single record's context unless a span is current."""
         ambient = _ambient_context()
         context = _with_baggage_of(records, ambient)
         found = _context_of(records[0]) if len(records) == 1 else None
@@ -247,7 +250,7 @@ class _TraceStep:
         return None if context is ambient else _Processing(context, ambient)
 
     def _propagated(self, headers: Headers, current: TraceContext) -> tuple[Headers] | None:
-        """Return headers with a context's fields; None if they already have a context, or get no field."""
+        """Return headers with a context's fields; None if they have a context, or if no field is added."""
         if not current or self._has_context(headers):
             return None
         carrier: dict[str, str] = {}
@@ -334,7 +337,7 @@ def _with_baggage_of(records: Sequence[Record], context: TraceContext) -> TraceC
 class _Processing:
     """Make a context current while records are processed, and end their span."""
 
-    __slots__ = ("_context", "_is_over", "_span", "_token", "before")
+    __slots__ = ("_context", "_entered", "_is_over", "_span", "_token", "before")
 
     def __init__(self, context: TraceContext, before: TraceContext, span: Span | None = None) -> None:
         self.before: Final = before
@@ -342,15 +345,23 @@ class _Processing:
         self._context = set_value(_PROCESSING, self, context)
         self._span = span
         self._token: Token[TraceContext] | None = None
+        self._entered: Token[bool] | None = None
 
     def __enter__(self) -> None:
         self._token = attach(self._context)
+        self._entered = _ENTERED.set(True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: object) -> None:
         self._is_over = True
-        # If another thread or task exits than entered, this context is not the current one there.
-        if self._token is not None and get_current() is self._context:
-            detach(self._token)
+        # If another thread or task exits than entered, it has another context, or a copy of this one, which
+        # refuses the tokens.
+        if self._token is not None and self._entered is not None and get_current() is self._context:
+            try:
+                _ENTERED.reset(self._entered)
+            except ValueError:
+                attach(self.before)
+            else:
+                detach(self._token)
         if self._span is not None:
             if error is not None:
                 _note_exception(self._span, error)
@@ -422,7 +433,7 @@ class _SpanStep(_TraceStep):
         opted = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
         self._old_names = "messaging/dup" in (each.strip() for each in opted)
         self._provider: object = _UNKNOWN
-        self._found: Tracer | None = None
+        self._known_tracer: Tracer | None = None
         self.cluster_id: str | None = None
         # The keys: a span's type, and its topic; no topic is "".
         self._templates: BoundedCache[tuple[str, str], _SpanTemplate] = BoundedCache(
@@ -481,8 +492,8 @@ class _SpanStep(_TraceStep):
     def _repeats(self, commit: Operation) -> bool:
         """Return whether a commit only repeats offsets, as librdkafka's own does; remember new offsets.
 
-        When a consumer closes, librdkafka commits once more, even if the application has committed. The
-        moments of its own commits are not known, so that they end when they begin.
+        When a consumer closes, librdkafka commits once more, even if the application has committed. It does
+        not say when its own commits begin, so such a commit has the same time for its begin and its end.
         """
         if commit.error is not None:
             return False
@@ -593,8 +604,8 @@ class _SpanStep(_TraceStep):
         provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
         if provider is not self._provider:
             self._provider = _UNKNOWN if provider is _NO_VARIABLE else provider
-            self._found = _tracer_of(trace.get_tracer_provider())
-        return self._found
+            self._known_tracer = _tracer_of(trace.get_tracer_provider())
+        return self._known_tracer
 
 
 class _SendStep(_SpanStep):
@@ -649,7 +660,7 @@ class _RecordStep(_SendStep):
         if current:
             current = _without_finished(current)
         known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
-        tracer = self._found if known else self._tracer()
+        tracer = self._known_tracer if known else self._tracer()
         if tracer is None or (current and self._is_left_to_others(current)):
             made = self._propagated(record.headers, current)
             return record if made is None else record.with_headers(*made)
@@ -681,7 +692,7 @@ class _BatchStep(_SendStep):
         super().__init__(options, context)
         self._creates = "create" in options.spans
         # The keys: a topic, and whether the records have contexts of their own.
-        self._open: BoundedCache[tuple[str, bool], _BatchSpan] = BoundedCache(_TOPICS_LIMIT)
+        self._batches: BoundedCache[tuple[str, bool], _BatchSpan] = BoundedCache(_TOPICS_LIMIT)
 
     def on_send(self, record: Record) -> Record:
         """Add a record to the batch that is in flight, or begin another batch."""
@@ -692,13 +703,13 @@ class _BatchStep(_SendStep):
             return record if made is None else record.with_headers(*made)
         has_context = self._has_context(record.headers)
         key = record.topic, has_context
-        batch = self._open.get(key)
+        batch = self._batches.get(key)
         if batch is None or batch.current is not current or not batch.try_add(self._context.now_ms):
             batch = self._begin(tracer, record.topic, current, 1, has_context=has_context)
-            self._open[key] = batch
-        headers = self._sent(tracer, batch, record.headers, record, has_context=has_context)
+            self._batches[key] = batch
+        headers = self._headers_of(tracer, batch, record.headers, record, has_context=has_context)
         if batch.is_recorded:
-            return _with_send_span(record, headers, _InBatch(batch))
+            return _with_send_span(record, headers, _BatchedRecord(batch))
         return record if headers is record.headers else record.with_headers(headers)
 
     def on_send_batch(self, batch: Batch) -> Batch:
@@ -711,17 +722,17 @@ class _BatchStep(_SendStep):
         span = self._begin(tracer, batch.topic, current, len(batch), has_context=all(have_context))
         records: Iterable[Record | None] = batch if self._creates else repeat(None, len(batch))
         headers = [
-            self._sent(tracer, span, own, record, has_context=has_context)
+            self._headers_of(tracer, span, own, record, has_context=has_context)
             for own, record, has_context in zip(batch.headers, records, have_context, strict=True)
         ]
         if not span.is_recorded:
             return batch.replace(headers=headers)
-        locals_ = [_merged_local(own, {_SEND_SPAN: _InBatch(span)}) for own in batch.locals]
+        locals_ = [_merged_local(own, {_SEND_SPAN: _BatchedRecord(span)}) for own in batch.locals]
         return batch.replace(headers=headers, locals=locals_)
 
     def flush(self) -> None:
         """Add no more records to the batches in flight; the next record begins another batch."""
-        self._open.clear()
+        self._batches.clear()
 
     def _begin(
         self, tracer: Tracer, topic: str, current: TraceContext, count: int, *, has_context: bool
@@ -732,7 +743,7 @@ class _BatchStep(_SendStep):
         until_ms = None if span.is_recording() else self._context.now_ms() + _UNRECORDED_BATCH_MS
         return _BatchSpan(self, span, current, self._injected(EMPTY, span, current), count, until_ms)
 
-    def _sent(
+    def _headers_of(
         self, tracer: Tracer, batch: _BatchSpan, headers: Headers, record: Record | None, *, has_context: bool
     ) -> Headers:
         """Return a record's headers with the fields of its create span, or else of the batch's span."""
@@ -800,7 +811,7 @@ class _RecordSpan:
 
 
 class _BatchSpan:
-    """The send span of records that are in flight together; it ends when none of them is any more."""
+    """The send span of records that are in flight together; it ends with the last of them."""
 
     __slots__ = (
         "_count",
@@ -830,7 +841,7 @@ class _BatchSpan:
     ) -> None:
         self._step = step
         self.span: Final = span
-        self.current: Final = current
+        self.current = current
         self.fields: Final = fields
         self.has_baggage: Final = "baggage" in fields.names()
         self.is_recorded: Final = until_ms is None
@@ -885,10 +896,14 @@ class _BatchSpan:
         elif self._dropped and self._step.has_client:
             _note_unacknowledged(span, f"{self._dropped} of {self._count} records were dropped")
         span.end()
+        self.current = TraceContext()  # the step keeps this batch, but not the application's context
 
 
-class _InBatch:
-    """A record that is in flight in a batch. Only the record refers to this object, as to a _RecordSpan."""
+class _BatchedRecord:
+    """A record that is in flight in a batch.
+
+    Only the record refers to this object, so that it counts as dropped when the record is freed.
+    """
 
     __slots__ = ("_batch",)
 
@@ -906,7 +921,7 @@ class _InBatch:
             self._batch.count_dropped()
 
 
-def _with_send_span(record: Record, headers: Headers, span: _RecordSpan | _InBatch) -> Record:
+def _with_send_span(record: Record, headers: Headers, span: _RecordSpan | _BatchedRecord) -> Record:
     return record.with_parts(
         record.value, record.key, headers, _merged_local(record.local, {_SEND_SPAN: span})
     )

@@ -117,7 +117,7 @@ def with_rotation(
     if not_after is not None and not_after < now:
         raise KeyringError(
             f"the new version of key {key_id!r} would already have expired: its not_after is "
-            f"{not_after.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}; give the new version a later one"
+            f"{not_after.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}; give a later not_after"
         )
     has_begun = newest.not_before is not None and newest.not_before <= now
     inherited_not_before = newest.not_before if has_begun else None
@@ -152,8 +152,8 @@ def with_revocation(
         key_id: the key's name.
         version: the version; None means all versions.
         revoked_from: ``{"lkc-1/orders[3]": 1042}``: in these partitions of a cluster, records below the
-            offset still verify. Offsets are used because a signer can forge times. They replace the offsets
-            of an earlier revocation; None keeps the earlier offsets.
+            offset still verify. These offsets replace the offsets of an earlier revocation; None keeps them.
+            Offsets are used, not times, because a signer can forge times.
         reason: the reason, for people; None keeps an earlier reason.
         now: the time of the change, with a time zone; None means now.
 
@@ -236,8 +236,8 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
     """Return a keyring of public halves with the new versions of a key; other keys do not change.
 
     Versions that are in ``public`` already are kept. They are retired if a newer version is active, and
-    revoked if they are revoked in ``keyring``. Only higher versions are added, so a version that was removed
-    from ``public`` does not come back.
+    revoked if they are revoked in ``keyring``; if both are revoked, only the records still verify that both
+    permit. Only higher versions are added, so a version that was removed from ``public`` does not come back.
 
     Args:
         public: the keyring of public halves.
@@ -258,8 +258,8 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
                 "keys have one name, so give one of them another id"
             )
     revoked = {key.version: key for key in versions if key.status == "revoked"}
-    trusted = [key for key in published.values() if key.version in revoked and key.status != "revoked"]
-    public = _replace_keys(public, trusted, lambda key: revoked[key.version])
+    still_there = [key for key in published.values() if key.version in revoked]
+    public = _replace_keys(public, still_there, lambda key: _revoked_as(key, revoked[key.version]))
     active = next((key for key in versions if key.status == "active"), None)
     if active is not None:
         public = _retire(public, active)
@@ -269,6 +269,18 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
 
 def _select(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:
     return keyring.versions(key_id) if version is None else (keyring.verifying_key(key_id, version),)
+
+
+def _revoked_as(key: Key, revoked: Key) -> Key:
+    """Return a public version, revoked as in the keyring, but not below an offset at which it was revoked."""
+    if key.status != "revoked":
+        return revoked
+    offsets = {
+        partition: min(offset, revoked.revoked_from[partition])
+        for partition, offset in key.revoked_from.items()
+        if partition in revoked.revoked_from
+    }
+    return _replace(key, revoked_from=offsets)
 
 
 def _retire(keyring: Keyring, successor: Key) -> Keyring:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import msgspec
 from confluent_kafka import KafkaException
@@ -24,16 +24,21 @@ if TYPE_CHECKING:
 
 MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 """The longest message of `slice`, and so the longest line."""
+Format = Literal["bytes", "text", "json"]
+"""How bytes become a key or a value: unchanged, as text, or as the value that JSON stands for."""
 _KEPT_FAILURES: Final = 1_000
 _POLL_S: Final = 0.05
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of a stream are made of."""
+class RecordTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that the records of a stream share, and how a line becomes a key and a value."""
 
     topic: str
-    key: bytes | None = None
+    key: Any = None
     key_separator: bytes | None = None
+    key_format: Format = "bytes"
+    """The format of the keys before the separator."""
+    value_format: Format = "bytes"
     headers: Headers = EMPTY
     partition: int | None = None
     empty_is_null: bool = False
@@ -42,38 +47,57 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         """Return the record of a line or of a whole stream.
 
         Raises:
-            ConfigError: the text has no key separator.
+            ConfigError: the text has no key separator, or a part does not have its format.
         """
         key, value = self.key, text
         if self.key_separator is not None:
-            key, found, value = text.partition(self.key_separator)
+            before, found, value = text.partition(self.key_separator)
             if not found:
                 raise ConfigError("expected a key, the key separator and a value; found no separator")
-        wire = None if self.empty_is_null and not value else value
-        return Record(self.topic, wire, key, self.headers, self.partition)
+            key = read_as(self.key_format, before, "key")
+        is_null = self.empty_is_null and not value
+        sent_value = None if is_null else read_as(self.value_format, value, "value")
+        return Record(self.topic, sent_value, key, self.headers, self.partition)
+
+
+def read_as(given: Format, text: bytes, part: str) -> Any:
+    """Return a key or a value in a format.
+
+    Raises:
+        ConfigError: the text does not have this format.
+    """
+    if given == "bytes":
+        return text
+    try:
+        return text.decode() if given == "text" else msgspec.json.decode(text)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"expected a {part} in UTF-8, found other bytes at byte {error.start}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError(f"expected a {part} in JSON: {error}") from None
 
 
 def read_records(
-    stream: BinaryIO, form: Form, *, whole: bool = False
+    stream: BinaryIO, template: RecordTemplate, *, as_one_record: bool = False
 ) -> Iterator[tuple[int, Record | ConfigError]]:
     """Yield the number of each line, from 1, with its record or what is wrong with it; skip empty lines."""
-    if whole:
+    if as_one_record:
         text = stream.read(MAX_RECORD_BYTES + 1)
-        yield 1, _made(form, text)
+        yield 1, _record_or_error(template, text)
         return
     number = 0
     while line := stream.readline(MAX_RECORD_BYTES + 2):
         number += 1
-        yield from [] if line == b"\n" else [(number, _made(form, line.removesuffix(b"\n")))]
+        if line != b"\n":
+            yield number, _record_or_error(template, line.removesuffix(b"\n"))
         while not line.endswith(b"\n") and (line := stream.readline(MAX_RECORD_BYTES)):
             pass  # the rest of a line that is too long
 
 
-def _made(form: Form, text: bytes) -> Record | ConfigError:
+def _record_or_error(template: RecordTemplate, text: bytes) -> Record | ConfigError:
     if len(text) > MAX_RECORD_BYTES:
         return ConfigError(f"expected {MAX_RECORD_BYTES:,} bytes at most")
     try:
-        return form.record(text)
+        return template.record(text)
     except ConfigError as error:
         return error
 
@@ -85,12 +109,13 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
 
 
-class Sending:
+class LineSender:
     """Send records and count their delivery reports; for one caller at a time.
 
     Args:
-        producer: the client, whose reports a thread takes while the caller waits for the next line.
-        on_failure: called for each record that was not delivered, perhaps on that thread.
+        producer: the client; a thread polls it for delivery reports while the caller reads.
+        on_failure: called for each record that was not delivered, perhaps by that thread. If it raises an
+            error there, the next :meth:`send` or :meth:`finish` raises it.
     """
 
     def __init__(self, producer: Producer, on_failure: Callable[[Failure], object]) -> None:
@@ -98,16 +123,17 @@ class Sending:
         self._on_failure = on_failure
         self._lock = threading.Lock()
         self._finished = threading.Event()
+        self._poll_error: BaseException | None = None
+        self.read: int = 0
+        """Records so far."""
+        self.delivered: int = 0
+        """Delivered records."""
+        self.failed: int = 0
+        """Records that were not delivered."""
+        self.failures: list[Failure] = []
+        """The first 1,000 failures."""
         self._poller = threading.Thread(target=self._poll, name="headerware-send", daemon=True)
         self._poller.start()
-        self.read: int = 0
-        """How many records there were."""
-        self.delivered: int = 0
-        """How many of them were delivered."""
-        self.failed: int = 0
-        """How many were not."""
-        self.failures: list[Failure] = []
-        """The first of those that were not."""
 
     @property
     def unknown(self) -> int:
@@ -116,6 +142,7 @@ class Sending:
 
     def send(self, number: int, record: Record | ConfigError) -> None:
         """Queue a record; wait while the client's queue is full."""
+        self._raise_poll_error()
         self.read += 1
         if isinstance(record, ConfigError):
             self._fail(number, str(record))
@@ -147,11 +174,19 @@ class Sending:
         """Wait for the reports of all records, for as long as the client tries to deliver them."""
         self._finished.set()
         self._poller.join()
+        self._raise_poll_error()
         self._producer.flush()
 
     def _poll(self) -> None:
-        while not self._finished.is_set():
-            self._producer.poll(_POLL_S)
+        try:
+            while not self._finished.is_set():
+                self._producer.poll(_POLL_S)
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            self._poll_error = error
+
+    def _raise_poll_error(self) -> None:
+        if self._poll_error is not None:
+            raise self._poll_error
 
     def _report(self, number: int, error: Any, _: object) -> None:
         if error is not None:

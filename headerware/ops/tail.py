@@ -713,10 +713,13 @@ def _encryption(headers: Headers, record: Record, application: Sequence[Record])
 # The reader and the view together
 
 
-def tailed(reader: TopicReader, view: ChainView, *, max_records: int = 100) -> Iterator[list[TailedRecord]]:
+def tailed(
+    reader: TopicReader, view: ChainView, *, max_records: int = 100, wait_s: float = 0.2
+) -> Iterator[list[TailedRecord]]:
     """Yield the records of each read, which may be none; continue until the caller stops."""
     from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     while True:
-        found = [view.look(record_of(message)) for message in reader.read(max_records=max_records)]
+        messages = reader.read(max_records=max_records, timeout_s=wait_s)
+        found = [view.look(record_of(message)) for message in messages]
         yield [record for record in found if record is not None] + view.poll()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import msgspec
@@ -24,10 +25,11 @@ Distribution = Literal["hash", "partition", "all"]
 
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+_MAX_TOPIC: Final = 249
 _PARTITION: Final = re.compile(r"0*([0-9]{1,10})")
 _MAX_PARTITION: Final = (1 << 31) - 1
 _MAX_SHOWN: Final = 40
-"""How many characters of a wrong partition an error shows."""
+"""How many characters of a wrong topic or partition an error shows."""
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 _VARIABLES: Final = ("name", "source", "topic", "partition")
 _MINIMUMS: Final[Mapping[str, float]] = {
@@ -44,6 +46,8 @@ _MINIMUMS: Final[Mapping[str, float]] = {
     "retry_pause_s": 0.001,
     "retry_max_pause_s": 0.001,
 }
+_WAITS: Final = ("rescan_interval_s", "listing_pause_s", "poll_wait_s", "retry_max_pause_s")
+"""The options that are waited for; the standard library cannot wait for longer than TIMEOUT_MAX."""
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,8 +82,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         poll_wait_s: how long a poll waits for a record, in seconds.
         tasks: how many tasks share the source.
         distribution: how the tasks share the objects. ``hash``: by a hash of the key. ``partition``: by the
-            item's partition, or by a hash of the key if the item has none. ``all``: not at all, for a source
-            that must not be divided; ``tasks`` must be 1.
+            item's partition, or by a hash of the key if the item has none. ``all``: one task reads all
+            objects, for a source that must not be divided; ``tasks`` must be 1.
         retry_deadline_s: how long listing and opening are tried again, in seconds; 0 means never. Other
             objects are read in the meantime, unless ``on_object_error`` is ``raise``.
         retry_pause_s: the first pause between attempts, in seconds; each pause is twice as long as the last.
@@ -226,7 +230,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             values |= {group: text for group, text in found.groupdict().items() if text is not None}
         topic = _fill_template(self.topic, values, "topic")
         if not _TOPIC_NAME.fullmatch(topic):
-            raise SourceError(f"the template topic gives {topic!r}, expected the name of a topic")
+            raise SourceError(
+                f"the template topic gives {topic[:_MAX_SHOWN]!r}, expected the name of a topic"
+            )
+        if problem := self._dead_letter_problem(topic):
+            raise SourceError(f"dead_letter_topic: {problem}")
         if self.partition is None:
             return topic, context.partition
         if isinstance(self.partition, int):
@@ -258,6 +266,17 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for option, least in _MINIMUMS.items():
             if not getattr(self, option) >= least:  # nan is not
                 raise ConfigError(f"expected at least {least}, found {getattr(self, option)}", path=option)
+        for option in _WAITS:
+            if getattr(self, option) > TIMEOUT_MAX:
+                raise ConfigError(
+                    f"expected at most {TIMEOUT_MAX:.0f} seconds, found {getattr(self, option):g}",
+                    path=option,
+                )
+        if self.retry_pause_s > self.retry_max_pause_s:
+            raise ConfigError(
+                f"expected at most retry_max_pause_s = {self.retry_max_pause_s}, found {self.retry_pause_s}",
+                path="retry_pause_s",
+            )
         if self.poll_records > self.queue_records:
             raise ConfigError(
                 f"expected at most queue_records = {self.queue_records}, found {self.poll_records}",
@@ -279,6 +298,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         variables = (*_VARIABLES, *groups)
         _check_topic("topic", self.topic, variables)
         _check_topic("dead_letter_topic", self.dead_letter_topic, ("topic",))
+        if problem := self._dead_letter_problem(self.name):  # the topic of an object without a topic
+            raise ConfigError(problem, path="dead_letter_topic")
         if isinstance(self.partition, str):
             if _partition_of(_filled_for_check("partition", self.partition, variables)) is None:
                 raise ConfigError(
@@ -290,6 +311,13 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError(
                 f"expected a number from 0 to {_MAX_PARTITION}, found {self.partition}", path="partition"
             )
+
+    def _dead_letter_problem(self, topic: str) -> str | None:
+        """Return why a topic's dead letters cannot have a topic of their own, or None."""
+        size = len(self.dead_letter_topic.replace("{topic}", topic))
+        if size <= _MAX_TOPIC or "dead_letter" not in (self.on_record_error, self.on_object_error):
+            return None
+        return f"expected names of up to {_MAX_TOPIC} characters, found one of {size}"
 
 
 def _set_by_source_error(source: Source[Any], path: str) -> ConfigError:
@@ -317,7 +345,7 @@ def _filled_for_check(option: str, template: str, variables: Sequence[str]) -> s
 
 
 def _partition_of(text: str) -> int | None:
-    """Return the partition's number in decimal digits, or None if the text is no such number."""
+    """Return the partition that a text of decimal digits names, or None for any other text."""
     found = _PARTITION.fullmatch(text)
     return int(found[1]) if found and int(found[1]) <= _MAX_PARTITION else None
 

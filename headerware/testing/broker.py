@@ -17,6 +17,7 @@ import tempfile
 import time
 import uuid
 import weakref
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -62,7 +63,7 @@ class KafkaBroker:
 
     Args:
         config: broker properties, over the defaults for a single node.
-        port: the listener's port; None chooses a free one.
+        port: the listener's port; None or 0 chooses a free one.
         data_dir: the data folder, which is kept; None uses a temporary folder, which `close` removes.
         heap_mib: the maximal size of Java's heap, in MiB.
     """
@@ -80,7 +81,7 @@ class KafkaBroker:
         self._heap = f"-Xmx{heap_mib}m"
         self._work = Path(tempfile.mkdtemp(prefix="headerware-kafka-"))
         self._data = Path(data_dir).resolve() if data_dir is not None else self._work / "data"
-        self._log = self._work / "broker.log"
+        self._log_file = self._work / "broker.log"
         self._ports: tuple[int, int] | None = None
         self._process: WatchedProcess | None = None
         self._finalizer = weakref.finalize(self, _remove_folder, self._work, os.getpid())
@@ -98,7 +99,7 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int | None:
-        """The process id of its Java, or None while it does not run."""
+        """The process id of the broker, or None while it does not run."""
         process = self._process
         return None if process is None or process.exit_code() is not None else process.pid
 
@@ -114,9 +115,8 @@ class KafkaBroker:
             return
         if not self._finalizer.alive:
             raise BrokerError("the broker is closed")
-        chooses = self._ports is None and self._fixed_port is None
         for attempt in range(1, _START_ATTEMPTS + 1):
-            ports = self._ports or (self._fixed_port or _free_port(), _free_port())
+            ports = self._ports or self._choose_ports()
             logged = len(self.logs())
             try:
                 self._launch(ports)
@@ -124,7 +124,10 @@ class KafkaBroker:
             except BaseException as error:
                 self.kill()
                 is_taken = isinstance(error, BrokerError) and _PORT_TAKEN in self.logs()[logged:]
-                if not (chooses and is_taken and attempt < _START_ATTEMPTS):
+                others_are_possible = self._ports is None and (
+                    not self._fixed_port or _is_free(self._fixed_port)
+                )
+                if not (is_taken and others_are_possible and attempt < _START_ATTEMPTS):
                     raise
             else:
                 self._ports = ports
@@ -186,7 +189,7 @@ class KafkaBroker:
 
     def logs(self) -> str:
         """Return what the broker has written to its log since it was first started."""
-        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+        return self._log_file.read_text(encoding="utf-8", errors="replace") if self._log_file.exists() else ""
 
     def __enter__(self) -> Self:
         try:
@@ -201,6 +204,11 @@ class KafkaBroker:
     ) -> None:
         self.close()
 
+    def _choose_ports(self) -> tuple[int, int]:
+        """Return the ports of the listener and of the controller."""
+        client, controller = _free_ports(2, besides=self._fixed_port)
+        return self._fixed_port or client, controller
+
     def _launch(self, ports: tuple[int, int]) -> None:
         logging = write_logging_file(self._work, target="SYSTEM_OUT", level="INFO")
         java = [str(find_java()), self._heap, logging, "-cp", f"{find_jars(BROKER_JARS)}/*"]
@@ -208,13 +216,13 @@ class KafkaBroker:
         properties.write_text(_server_properties(ports, self._data, self._config), encoding="utf-8")
         if not (self._data / "meta.properties").exists():
             self._format(java, properties)
-        with self._log.open("ab") as output:
+        with self._log_file.open("ab") as output:
             command = [*java, "kafka.Kafka", str(properties)]
             self._process = WatchedProcess(command, output, temporary=self._work)
 
     def _format(self, java: list[str], properties: Path) -> None:
         command = [*java, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(properties)]
-        with self._log.open("ab") as output:
+        with self._log_file.open("ab") as output:
             done = subprocess.run(  # noqa: S603 - the command is the library's own
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
             )
@@ -263,18 +271,24 @@ def _remove_folder(folder: Path, owner_pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_port() -> int:
-    """Return a free port of this machine."""
+def _free_ports(count: int, *, besides: int | None = None) -> list[int]:
+    """Return different free ports of this machine, without another port."""
     # SystemRandom: with a fixed seed, each process of a program would get the same ports.
-    for port in random.SystemRandom().sample(_PORTS, k=_PORT_PROBES):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise BrokerError(f"no free port among {_PORT_PROBES} tried from {_PORTS.start} to {_PORTS.stop - 1}")
+    tried = random.SystemRandom().sample(_PORTS, k=min(_PORT_PROBES, len(_PORTS)))
+    free = list(islice((port for port in tried if port != besides and _is_free(port)), count))
+    if len(free) < count:
+        raise BrokerError(f"no free port among {len(tried)} tried from {min(_PORTS)} to {max(_PORTS)}")
+    return free
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def _new_cluster_id() -> str:

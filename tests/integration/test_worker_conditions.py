@@ -27,7 +27,7 @@ from headerware.ops.guard import Guard
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import Retention
 from headerware.testing import KafkaBroker
-from headerware.testing.broker import _free_port
+from headerware.testing.broker import _free_ports
 from headerware.workers.transactions import TIMEOUT_S
 from tests.ingress import Ingress
 from tests.integration.conftest import Cluster
@@ -305,7 +305,7 @@ class Pair:
         cluster_id = AdminClient({"bootstrap.servers": first.bootstrap_servers}).list_topics().cluster_id
         (folder / "meta.properties").write_text(f"version=1\nnode.id=2\ncluster.id={cluster_id}\n")
         assert first._ports is not None
-        port = _free_port()
+        (port,) = _free_ports(1)
         self.second: Final = KafkaBroker(
             {
                 "process.roles": "broker",

@@ -23,6 +23,7 @@ import msgspec
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    TIMESTAMP_CREATE_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
@@ -42,6 +43,7 @@ from headerware.core.errors import ConfigError, HeaderwareError, InterceptorErro
 from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
+from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
 from headerware.core.services import Flushes, offered
 from headerware.core.step import LoggedReasons
@@ -189,8 +191,10 @@ class Guard(FollowsFile):
             is not the one that this partitioner chooses for its key. None permits any partition.
         look_back_s: from how long before the committed offset records are read again to detect copies, in
             seconds. The time counts from the timestamp of the record before that offset; if there is none,
-            the whole partition is read again. None reads all records again that ``max_age_ms`` of a ``sign``
-            with a ``replay_window`` still accepts.
+            the whole partition is read again. None reads all records again whose timestamps are within the
+            ``max_age_ms`` of a ``sign`` with a ``replay_window``. Ingress topics therefore need
+            ``message.timestamp.type=LogAppendTime``: with CreateTime, a producer may sign a record now and
+            give it an older timestamp, and its copy passes after a restart. The guard warns of CreateTime.
         max_headers: refuse records with more headers, before any other check.
         timeout_s: how long the cluster may take to answer, in seconds.
 
@@ -257,7 +261,9 @@ class Guard(FollowsFile):
         self._assignment = _Assignment()
         self._counts: Final[Counter[_CountKey]] = Counter()
         self._sent_bytes = self._transactions = 0
-        self._has_begun = self._has_worked = self._looks_back_again = False
+        self._has_begun = False
+        self._was_connected = False
+        self._looks_back_again = False
         meter = get_meter("headerware.ops.guard")
         self._counter: Final = meter.create_counter(
             "headerware.guard.records", unit="{record}", description="Records of ingress topics, by verdict."
@@ -278,25 +284,25 @@ class Guard(FollowsFile):
                 "expected a chain that verifies records, found none of its steps does; add a sign step, and "
                 "admission to judge by certificates"
             )
-        self._look_back_s_of(chain)
+        self._look_back_ms_of(chain)  # raises an error if nothing says how far to read back
         return _raising(chain)
 
-    def _look_back_s_of(self, chain: Chain) -> float:
-        """Return from how long before a committed offset a chain has records read again, in seconds.
+    def _look_back_ms_of(self, chain: Chain) -> int:
+        """Return from how long before a committed offset a chain has records read again, in milliseconds.
 
         These records go through the chain again, but are not decided again. The windows that detect copies
         are therefore the same as before a restart, and contain only records that the chain has verified.
         """
         windows = [step for step in chain if isinstance(step, Sign) and step.replay_window]
         if self._look_back_s is not None or not windows:
-            return self._look_back_s or 0.0
+            return math.ceil((self._look_back_s or 0) * 1_000)
         if any(step.max_age_ms is None for step in windows):
             raise ConfigError(
                 "sign has a replay_window but no max_age_ms; set max_age_ms or look_back_s, so that a "
                 "restarted guard knows how far to read back to detect copies",
                 path="look_back_s",
             )
-        return max((step.max_age_ms or 0) + step.clock_skew_ms for step in windows) / 1_000
+        return max((step.max_age_ms or 0) + step.clock_skew_ms for step in windows)
 
     def _hw_use_chain(self, chain: Chain) -> None:
         if self._session is not None and self._judge is not None:
@@ -387,7 +393,7 @@ class Guard(FollowsFile):
         cause = error.args[0]
         # A fenced client with a configured instance stops: another process may be using that instance.
         is_over = kind_of(cause) is Kind.FORBIDDEN or (_makes_client_unusable(cause) and self._is_named)
-        return self._has_worked and not is_over
+        return self._was_connected and not is_over
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
         """Read and send with one consumer until an error, or until partitions must be assigned again."""
@@ -400,7 +406,7 @@ class Guard(FollowsFile):
             raise
         try:
             judge = self._open_judge(consumer, dry_run=False)
-            self._has_worked, self._looks_back_again = True, False
+            self._was_connected, self._looks_back_again = True, False
             subscribed: list[str] = []
             refresh_at = status_at = 0.0
             while not self._stop.is_set():
@@ -484,8 +490,16 @@ class Guard(FollowsFile):
         begins = self._begin_partitions(consumer, readable)
         consumer.assign(begins)
         reading = {(each.topic, each.partition) for each in begins}
+        deadline = time.monotonic() + self._timeout_s
         while reading and not self._stop.is_set():
-            reading -= self._read(consumer, judge)
+            count, ended = self._read(consumer, judge)
+            reading -= ended
+            if count or ended:
+                deadline = time.monotonic() + self._timeout_s
+            elif time.monotonic() > deadline:
+                missing = f"{counted(len(reading), 'partition')}, such as {position(*min(reading), None)},"
+                text = f"neither a record nor the end of {missing} came within {self._timeout_s:g} s"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))  # noqa: SLF001 - a public code
             self._count(judge.decide())
             self._assignment.learn_lag(consumer, judge)
             tell(self.status())
@@ -647,7 +661,7 @@ class Guard(FollowsFile):
         """
         self._assignment.unreadable = partitions
         if self._judge is not None:
-            self._judge.is_blind = bool(partitions) and self._look_back_s_of(self._hw_chain) > 0
+            self._judge.is_blind = bool(partitions) and self._look_back_ms_of(self._hw_chain) > 0
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         gone = [(each.topic, each.partition) for each in partitions]
@@ -684,7 +698,7 @@ class Guard(FollowsFile):
         self, consumer: Any, committed: Sequence[TopicPartition]
     ) -> dict[TopicPartitionKey, int]:
         """Return the offsets from which records are read again to detect copies."""
-        look_back_ms = int(self._look_back_s_of(self._hw_chain) * 1_000)
+        look_back_ms = self._look_back_ms_of(self._hw_chain)
         if not (look_back_ms and committed):
             return {}
         now_ms = time.time_ns() // 1_000_000
@@ -737,10 +751,11 @@ class Guard(FollowsFile):
 
     # Records
 
-    def _read(self, consumer: Any, judge: Judge) -> set[TopicPartitionKey]:
-        """Read a batch into the judge, and return the partitions that were read to their end."""
+    def _read(self, consumer: Any, judge: Judge) -> tuple[int, set[TopicPartitionKey]]:
+        """Read a batch into the judge; return the number of records, and the partitions that have no more."""
         ended = set()
-        count = size_bytes = 0
+        checks_times = self._look_back_ms_of(self._hw_chain) > 0
+        count = records = size_bytes = 0
         until = time.monotonic() + _WAIT_S
         while count < _BATCH_RECORDS and size_bytes < _BATCH_BYTES:
             # One by one, because librdkafka unpacks the headers of all messages that it returns.
@@ -751,6 +766,9 @@ class Guard(FollowsFile):
             error = message.error()
             if error is None:
                 record = record_of(message)
+                if checks_times and record.timestamp_type == TIMESTAMP_CREATE_TIME:
+                    self._warn_of_create_time(record.topic)
+                records += 1
                 size_bytes += _size_of(record)
                 if not judge.add(record):
                     where = position(record.topic, record.partition, record.offset)
@@ -762,7 +780,18 @@ class Guard(FollowsFile):
                 raise KafkaException(error)
             else:
                 _log.info("%s", error.str())
-        return ended
+                if kind_of(error) in (Kind.UNKNOWN_TOPIC, Kind.UNKNOWN_PARTITION):
+                    ended.add((message.topic(), message.partition()))
+        return records, ended
+
+    def _warn_of_create_time(self, topic: str) -> None:
+        if self._logged.is_new("timestamps", topic):
+            _log.warning(
+                "the topic %s has message.timestamp.type=CreateTime, so producers choose the timestamps by "
+                "which the guard reads records again, and after a restart copies of records with old "
+                "timestamps may pass; set LogAppendTime",
+                topic,
+            )
 
     def _send(
         self, consumer: Any, sender: TransactionalSender, judge: Judge, outcomes: Sequence[Outcome]
@@ -839,9 +868,9 @@ class Guard(FollowsFile):
         return Record(topic, account.encode(), self._instance.encode())
 
     def _count(self, outcomes: Sequence[Outcome]) -> None:
-        for counted, count in _counted(outcomes).items():
-            self._counts[counted] += count
-            topic, verdict, reason = counted
+        for key, count in _counted(outcomes).items():
+            self._counts[key] += count
+            topic, verdict, reason = key
             attributes = {"messaging.destination.name": topic, "headerware.guard.verdict": verdict}
             if reason:
                 attributes["headerware.guard.reason"] = reason
@@ -906,7 +935,7 @@ def _require_none_flushes(session: Session) -> None:
 def _observed(
     observe: WeakMethod[Callable[[CallbackOptions], Iterable[Observation]]], options: CallbackOptions
 ) -> Iterable[Observation]:
-    """Return a guard's observations; none once it is gone, because a meter keeps its callbacks for good."""
+    """Return a guard's observations, or none if the guard was freed; a meter keeps its callbacks for ever."""
     found = observe()
     return () if found is None else found(options)
 
@@ -921,7 +950,7 @@ def _windows(session: Session) -> set[int]:
 
 
 def _makes_client_unusable(error: KafkaError) -> bool:
-    """Return whether an error ends the use of a client, so that a new client is needed."""
+    """Return whether a client cannot be used any more after an error."""
     return is_fatal(error) or kind_of(error) is Kind.MEMBER_FENCED
 
 

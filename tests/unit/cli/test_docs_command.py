@@ -34,6 +34,10 @@ class TestDocs:
         files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "spec").rglob("*.md")]
         assert len(listed) == len(files)
 
+    def test_lists_each_folder_once(self) -> None:
+        titles = [line for line in docs().output.splitlines() if not line.startswith("  ")]
+        assert titles == ["pages:", "api:", "decisions:", "guides:", "interceptors:", "spec:"]
+
     @pytest.mark.parametrize(
         ("given", "file"),
         [
@@ -46,6 +50,9 @@ class TestDocs:
             ("sign", "docs/interceptors/sign.md"),
             ("spec", "spec/README.md"),
             ("spec/trail", "spec/trail.md"),
+            ("spec/README.md", "spec/README.md"),
+            ("TRAIL.MD", "docs/trail.md"),
+            ("Docs/Guides/README.md", "docs/guides/README.md"),
             ("signature", "spec/signature.md"),
         ],
     )

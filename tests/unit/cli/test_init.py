@@ -150,6 +150,46 @@ class TestWhatIsThere:
         assert not Path(".gitignore").exists()
         assert run("check", "--open", "headerware.toml").exit_code == 0
 
+    def test_says_whether_git_leaves_the_keys_out(self) -> None:
+        answers = [
+            json.loads(run("init", "--yes", "--config", config, "--json", *options).stdout)["result"]
+            for config, options in (
+                ("a.toml", []),
+                ("b.toml", []),  # its line is there already
+                ("c.toml", ["--keyring", "../keys.json"]),
+                ("d.toml", ["--steps", "trail"]),
+            )
+        ]
+        assert [(each["gitignore"], each["keyring_is_ignored"]) for each in answers] == [
+            ("/keys.json*", True),
+            (None, True),
+            (None, False),
+            (None, None),
+        ]
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (["--config", "conf/chain.toml"], "conf: there is no such folder"),
+            (["--keyring", "secret/keys.json"], "secret: there is no such folder"),
+            (["--service", "s" * 250], "keys are named after the service: a key's id must be 1 to 255 bytes"),
+            (["--config", "chain-\udcff.toml"], "expected a file's name in printable UTF-8"),
+            (["--keyring", "keys-\udcff.json"], "expected a file's name in printable UTF-8"),
+        ],
+    )
+    def test_what_cannot_work_is_told_before_anything_is_written(self, options: list[str], told: str) -> None:
+        result = run("init", "--yes", *options)
+        assert result.exit_code in (1, 2)
+        assert told in result.stderr
+        assert list(Path().iterdir()) == []
+
+    def test_quotes_the_path_of_the_chain_for_a_shell(self) -> None:
+        result = run("init", "--yes", "--steps", "trail", "--config", "my chain.toml")
+        assert result.stdout.endswith("next: headerware dev orders --config 'my chain.toml'\n")
+        assert (
+            "# After a change: headerware check --open 'my chain.toml'\n" in Path("my chain.toml").read_text()
+        )
+
 
 class TestQuestions:
     def test_four_are_asked_and_answered_in_a_terminal(self) -> None:

@@ -389,7 +389,7 @@ class TestRotate:
         done("generate", "--keyring", path, "--id", "x", "--not-after", "2026-01-01T00:00:00Z")
         result = run("rotate", "--keyring", path, "--id", "x")
         assert result.exit_code == 1
-        assert "not_after is 2026-01-01T00:00:00Z; give the new version a later one" in result.stderr
+        assert "not_after is 2026-01-01T00:00:00Z; give a later not_after" in result.stderr
         done("rotate", "--keyring", path, "--id", "x", "--not-after", "2999-01-01T00:00:00Z")
 
     def test_unknown_key_is_refused(self, path: Path) -> None:

@@ -96,6 +96,43 @@ class TestSend:
         (raw,) = self.read(1, group="raw")
         assert b"secret" not in (raw.value() or b"")
 
+    CHAIN = """
+[[interceptors]]
+type = "serialize"
+key = "string"
+value = {type = "avro", schema = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'}
+"""
+
+    def test_lines_of_json_are_objects_for_a_chain_that_serializes(self, tmp_path: Path) -> None:
+        file = tmp_path / "chain.toml"
+        file.write_text(self.CHAIN)
+        lines = b'a:{"id": 1}\nb:{"id": 2\nc:{"id": "x"}\nd:null\n\xff:{"id": 3}\n'
+        result = self.send(
+            *("-c", str(file), "-K:", "--key-format", "text", "--value-format", "json"), stdin=lines
+        )
+        assert (result.exit_code, result.stdout) == (
+            1,
+            f"2 records delivered to {self.topic}, 3 not delivered\n",
+        )
+        assert "line 2 was not delivered: expected a value in JSON: Input data was truncated" in result.stderr
+        assert "line 3 was not delivered: " in result.stderr
+        assert (
+            "line 5 was not delivered: expected a key in UTF-8, found other bytes at byte 0" in result.stderr
+        )
+        found: list[Any] = [(record.key(), record.value()) for record in self.read(2, chain=load_chain(file))]
+        assert found == [("a", {"id": 1}), ("d", None)]
+        assert [record.value() for record in self.read(2, group="raw")] != [b'{"id": 1}', b"null"]
+
+    def test_a_file_of_json_may_be_one_object(self, tmp_path: Path) -> None:
+        (tmp_path / "chain.toml").write_text(self.CHAIN)
+        (tmp_path / "order.json").write_text('{\n  "id": 1\n}\n')
+        options = ["--file", str(tmp_path / "order.json"), "--whole", "--value-format", "json", "-k", '"a"']
+        result = self.send("-c", str(tmp_path / "chain.toml"), *options, "--key-format", "json")
+        assert (result.exit_code, result.stderr) == (0, "")
+        record: Any
+        (record,) = self.read(1, chain=load_chain(tmp_path / "chain.toml"))
+        assert (record.key(), record.value()) == ("a", {"id": 1})
+
     def test_what_the_chain_or_the_client_refuses_is_named(self) -> None:
         lines = b"a\n" + b"x" * 2_000_000 + b"\nb\n"
         result = self.send("--json", stdin=lines)
@@ -172,6 +209,7 @@ class TestFailures:
             (["-k", "a", "-K:"], "give one"),
             (["-K", ""], "expected a text that is not empty"),
             (["-H", "=x"], "expected NAME=VALUE"),
+            (["--value-format", "avro"], "'avro' is not one of 'bytes', 'text', 'json'"),
         ],
     )
     def test_wrong_use_is_told_before_anything_is_sent(self, arguments: list[str], told: str) -> None:

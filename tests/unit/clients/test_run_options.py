@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ class TestRunOptions:
             ),
             ("retry_on", "OSError", "retry_on: expected subclasses of Exception, found 'OSError'"),
             ("backoff_s", -1, "backoff_s: expected a number of seconds of at least 0, found -1"),
+            ("backoff_s", nan, "backoff_s: expected a number of seconds of at least 0, found nan"),
             ("stop_timeout_s", "5", "stop_timeout_s: expected a number of seconds of at least 0, found '5'"),
         ],
     )

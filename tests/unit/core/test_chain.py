@@ -120,6 +120,11 @@ class TestRefusals:
         ):
             chain.open()
 
+    @pytest.mark.parametrize("method", ["on_accepted", "on_accepted_batch"])
+    def test_a_service_with_other_arguments(self, method: str) -> None:
+        with pytest.raises(PluginError, match=rf"expected {method}\(\w+\), found {method}\(\)"):
+            Chain([Hooks(on_send=lambda record: record, **{method: lambda: None})])
+
     @pytest.mark.parametrize(
         "hook",
         [lambda *given: given[0], lambda r, more=None: r, partial(lambda a, r: r, 1), Record.replace, str],

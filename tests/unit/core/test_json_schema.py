@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+import tomllib
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -15,10 +18,11 @@ from headerware.core import plugins
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_sources
 from headerware.core.hooks import Interceptor
-from headerware.core.json_schema import chain_schema
+from headerware.core.json_schema import chain_schema, options_schema, values_schema
 from headerware.core.option_docs import option_docs
 from headerware.core.options import _converted, is_a_list, lookup_of, setting, values_of
 from headerware.core.plugins import interceptor_type
+from headerware.interceptors import Trail
 
 VALUES: tuple[Any, ...] = (
     *(True, 0, 1, -1, 70_000, 0.5, "", "text", "off", "enforce", "zstd", "5", "true"),
@@ -94,13 +98,23 @@ class TestChain:
         [problem] = problems("chain", chain(type="trial"))
         assert problem.startswith("$.interceptors[0].type: 'trial' is not one of ['admission', 'audit',")
 
-    def test_asks_for_required_options(self) -> None:
-        assert problems("chain", chain(type="sign")) == [
-            "$.interceptors[0]: 'keyring' is a required property"
-        ]
+    def test_required_options_may_come_from_another_file(self, tmp_path: Path) -> None:
+        files = {
+            "platform.toml": """[[interceptors]]\ntype = "sign"\nrequire = "enforce"\n""",
+            "chain.toml": """include = "platform.toml"\n[[interceptors]]\ntype = "sign"\nkeyring = "k"\n""",
+        }
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+            assert problems("chain", tomllib.loads(text)) == []
+        assert len(read_sources(tmp_path / "chain.toml")) == 2
 
-    def test_a_file_that_includes_others_may_leave_required_options_to_them(self) -> None:
-        assert accepts("chain", {"include": "platform.toml", **chain(type="sign", key_id="orders")})
+    def test_required_options_may_come_from_a_client(self) -> None:
+        assert problems("chain", chain(type="sign")) == []
+
+    def test_asks_for_the_type_of_an_interceptor(self) -> None:
+        assert problems("chain", chain(key_id="orders")) == [
+            "$.interceptors[0]: 'type' is a required property"
+        ]
 
     def test_names_the_wrong_option_of_a_serde(self) -> None:
         wrong = chain(type="serialize", value={"type": "avro", "store": {"type": "folder", "path": 1}})
@@ -146,6 +160,62 @@ class TestPlugins:
         schema = chain_schema()
         assert Draft202012Validator(schema).is_valid(chain(type="mine", service="orders"))
         assert "no_such_module" in schema["$defs"]["interceptor.mine"]["description"]
+
+
+class First:
+    class Rule(msgspec.Struct, forbid_unknown_fields=True):
+        limit: int
+
+
+class Second:
+    class Rule(msgspec.Struct, forbid_unknown_fields=True):
+        topic: Annotated[str, msgspec.Meta(min_length=9)]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class BothRules(msgspec.Struct, forbid_unknown_fields=True):
+    first: list[First.Rule] = []
+    second: dict[str, Second.Rule] = {}
+    colour: Colour = Colour.RED
+
+
+class FirstRule(Trail, frozen=True, kw_only=True):
+    rule: First.Rule | None = None
+
+
+class SecondRule(Trail, frozen=True, kw_only=True):
+    rule: Second.Rule | None = None
+
+
+class TestDefinitions:
+    def test_of_classes_of_one_name_stay_apart(self) -> None:
+        schema = Draft202012Validator(values_schema(BothRules))
+        assert schema.is_valid({"first": [{"limit": 1}], "second": {"a": {"topic": "t" * 9}}})
+        assert not schema.is_valid({"first": [{"topic": "t" * 9}]})
+        assert not schema.is_valid({"second": {"a": {"limit": 1}}})
+
+    def test_of_plug_ins_stay_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        entries = tuple(
+            EntryPoint(word, f"{__name__}:{found}", "headerware.interceptors")
+            for word, found in (("first", "FirstRule"), ("second", "SecondRule"))
+        )
+        monkeypatch.setattr(plugins, "_entry_points", lambda _: entries)
+        schema = Draft202012Validator(chain_schema())
+        assert schema.is_valid(chain(type="first", service="a", rule={"limit": 1}))
+        assert schema.is_valid(chain(type="second", service="a", rule={"topic": "t" * 9}))
+        assert not schema.is_valid(chain(type="second", service="a", rule={"limit": 1}))
+
+    def test_of_enumerations_are_there(self) -> None:
+        schema = Draft202012Validator(values_schema(BothRules))
+        assert schema.is_valid({"colour": "red"})
+        assert not schema.is_valid({"colour": "blue"})
+
+    def test_accept_a_variable_for_text_of_a_least_length(self) -> None:
+        assert Draft202012Validator(options_schema(Second.Rule)).is_valid({"topic": "${env:T}"})
+        assert not Draft202012Validator(values_schema(Second.Rule)).is_valid({"topic": "${env:T}"})
 
 
 class TestSource:

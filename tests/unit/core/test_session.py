@@ -510,6 +510,17 @@ def test_an_opened_interceptor_that_is_empty_keeps_its_services() -> None:
         assert session.stats()["window"]["seen"] == 1
 
 
+def test_an_interceptor_that_hears_statistics_says_how_often_it_wants_them() -> None:
+    chain = Chain([Hooks(on_send=lambda record: record, on_statistics=lambda text: None)])
+    with pytest.raises(PluginError, match="'on_statistics'; expected 'statistics_interval_ms', too"):
+        chain.open(Context())
+    chain = Chain(
+        [Hooks(on_send=lambda record: record, on_statistics=lambda text: None, statistics_interval_ms=None)]
+    )
+    with chain.open(Context()) as session:
+        assert session.statistics_interval_ms is None
+
+
 class TestProcessing:
     def test_surrounds_the_block_and_tells_of_each_record(self) -> None:
         seen: list[Any] = []

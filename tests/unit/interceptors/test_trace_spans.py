@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import weakref
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -417,6 +418,18 @@ class TestBatchSpan:
         assert counts == [2, 1, 1, 1]
         assert [span.status.description for span in spans] == ["1 of 2 records were dropped"] + [None] * 3
 
+    def test_frees_the_applications_context_when_it_is_over(self, exporter: InMemorySpanExporter) -> None:
+        session = opened(CLIENT, mode="batch")
+        request = _Request()
+        token = context.attach(context.set_value("request", request))
+        record: Any = session.send_outcome(Record("orders", b"1"))
+        context.detach(token)
+        delivered(session, record)
+        seen = weakref.ref(request)
+        del request, token, record
+        gc.collect()
+        assert seen() is None
+
     def test_links_to_create_spans(self, exporter: InMemorySpanExporter) -> None:
         session = opened(mode="batch", spans=("create", "send"))
         for record in (records := send(session, Record("orders", b"1", b"a"), Record("orders", b"2", b"b"))):
@@ -582,6 +595,23 @@ class TestProcessSpan:
         first, second, third, job = exporter.get_finished_spans()
         assert (first.parent, second.parent, third.parent) == (None, None, job.context)
 
+    def test_may_end_in_a_copy_of_its_context(
+        self, exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        session = opened(READER)
+        here = context.get_current()
+        with trace.get_tracer("app").start_as_current_span("job"):
+            job = context.get_current()
+            processing = session.processing(consumed(session, arrived()))
+            processing.__enter__()
+            # As asyncio.to_thread(consumer.close) does: the copy has the same context as this task.
+            copy = contextvars.copy_context()
+            copy.run(processing.__exit__, None, None, None)
+            assert copy.run(context.get_current) is job
+        assert [span.name for span in exporter.get_finished_spans()] == ["process orders", "job"]
+        assert not caplog.records
+        assert context.get_current() is here
+
     def leave_one_behind(self, session: Session) -> None:
         first = session.processing(consumed(session, arrived()))
         first.__enter__()
@@ -594,6 +624,10 @@ class TestProcessSpan:
             session.processing(consumed(session, arrived(offset=5))),
         ):
             pass
+
+
+class _Request:
+    """What an application may have in its context."""
 
 
 class _Step:

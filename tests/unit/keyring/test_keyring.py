@@ -561,6 +561,24 @@ class TestLifecycle:
         public = with_revocation(public_part(ring)[0], "k", reason="leak")
         assert with_public_versions(public, ring, "k") == public
 
+    @pytest.mark.parametrize(
+        ("published", "own", "expected"),
+        [
+            ({"c/t[0]": 5_000}, {"c/t[0]": 1_000}, {"c/t[0]": 1_000}),
+            # The readers' file is changed first, so an interrupted revocation is only there.
+            ({"c/t[0]": 1_000}, {"c/t[0]": 5_000}, {"c/t[0]": 1_000}),
+            ({"c/t[0]": 1, "c/t[1]": 2}, {"c/t[1]": 3, "c/t[2]": 4}, {"c/t[1]": 2}),
+            ({}, {"c/t[0]": 1_000}, {}),
+        ],
+    )
+    def test_public_versions_verify_only_what_both_revocations_permit(
+        self, published: dict[str, int], own: dict[str, int], expected: dict[str, int]
+    ) -> None:
+        ring = with_new_key(Keyring(), "k", "ed25519")
+        public = with_revocation(public_part(ring)[0], "k", revoked_from=published)
+        revoked = with_revocation(ring, "k", revoked_from=own)
+        assert with_public_versions(public, revoked, "k").keys[0].revoked_from == expected
+
 
 class TestKeyringJson:
     def test_survives_the_round_trip(self) -> None:

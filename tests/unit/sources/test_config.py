@@ -129,6 +129,20 @@ class TestChecks:
             ({"source": "spool"}, "source: expected a Source, found str"),
             ({"tasks": 0}, "tasks: expected at least 1"),
             ({"poll_wait_s": float("nan")}, "poll_wait_s: expected at least 0, found nan"),
+            *(
+                ({option: float("inf")}, rf"{option}: expected at most \d+ seconds, found inf")
+                for option in ("rescan_interval_s", "listing_pause_s", "poll_wait_s", "retry_max_pause_s")
+            ),
+            ({"poll_wait_s": 1e300}, r"poll_wait_s: expected at most \d+ seconds, found 1e\+300"),
+            ({"retry_deadline_s": float("nan")}, "retry_deadline_s: expected at least 0, found nan"),
+            (
+                {"retry_pause_s": 60.0},
+                "retry_pause_s: expected at most retry_max_pause_s = 30.0, found 60.0",
+            ),
+            (
+                {"retry_max_pause_s": 0.1},
+                "retry_pause_s: expected at most retry_max_pause_s = 0.1, found 0.5",
+            ),
             ({"partition": -1}, "partition: expected a number from 0 to 2147483647, found -1"),
             ({"partition": 2**31}, "partition: expected a number from 0 to 2147483647, found 2147483648"),
             ({"partition": "x{partition}"}, "partition: expected decimal digits and variables"),
@@ -155,6 +169,10 @@ class TestChecks:
                 {"dead_letter_topic": "{topic} x"},
                 "dead_letter_topic: expected letters, digits, .* and variables",
             ),
+            (
+                {"name": "n" * 249, "on_record_error": "dead_letter"},
+                "dead_letter_topic: expected names of up to 249 characters, found one of 261",
+            ),
             ({"dead_letter_topic": ""}, "dead_letter_topic: expected letters, digits, .* and variables"),
             ({"key_pattern": "(?P<topic>.*)"}, "key_pattern: expected groups .*, found 'topic'"),
             ({"key_pattern": "(?P<name>.)(?P<day>.)"}, "key_pattern: expected groups .*, found 'name'"),
@@ -168,6 +186,9 @@ class TestChecks:
         with pytest.raises(ConfigError, match=message):
             config(**options)
 
+    def test_permit_retries_without_a_deadline(self) -> None:
+        assert config(retry_deadline_s=float("inf")).retry_deadline_s == float("inf")
+
     def test_give_the_start_key_of_its_text(self) -> None:
         assert config(source=Numbered(folder="."), start_key="12").first_key() == 12
 
@@ -180,6 +201,15 @@ class TestRoute:
     def test_takes_a_partition_with_leading_zeros(self) -> None:
         made = config(topic="t", partition="{topic}")
         assert made.route(ItemContext(key="k", topic="0" * 5_000 + "2147483647")) == ("t", 2**31 - 1)
+
+    @pytest.mark.parametrize("option", ["on_record_error", "on_object_error"])
+    def test_refuses_a_topic_that_is_too_long_for_its_dead_letters(self, option: str) -> None:
+        context = ItemContext(key="k", topic="t" * 240)
+        assert config().route(context)[0] == "t" * 240
+        with pytest.raises(
+            SourceError, match=r"dead_letter_topic: expected names of up to 249 .* one of 252"
+        ):
+            config(**{option: "dead_letter"}).route(context)
 
     def test_fills_in_templates(self) -> None:
         made = config(

@@ -27,6 +27,7 @@ from headerware.connect.converters.json.parsing import (
     StrictParser,
     check_names,
     count_names,
+    is_deeper,
     may_exceed_digit_limit,
 )
 from headerware.connect.converters.json.reading import (
@@ -225,11 +226,10 @@ class JsonConverter(DualConverter):
             envelope = _ENVELOPE.decode(data)
         except PARSE_ERRORS:
             return self._from_any_envelope(data)
-        text = bytes(envelope.schema)
+        text, payload = bytes(envelope.schema), envelope.payload
         plan, name_count = self._read_plans_by_text[text]
-        if plan is None:
+        if plan is None or is_deeper(data, payload, self._parser.max_depth - 1):
             return self._from_any_envelope(data)
-        payload = envelope.payload
         if self.mode == STRICT:
             check_names(data, name_count + _ENVELOPE_NAMES + count_names(payload))
         try:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal as DecimalNumber
 from decimal import InvalidOperation
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -23,16 +23,15 @@ from headerware.connect.data.numbers import BigInteger, wrapped_int64
 from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.numbers import to_float64
 
-_MISSING: Final = object()
-"""The value that Kafka reads from no bytes; it has no JSON type."""
+MISSING: Final = object()
+"""The value that Kafka reads from no bytes or only white space; it has no JSON type."""
 _MAX_DIGITS: Final = 1000
 """Jackson's limit of the digits of a number."""
-_MAX_DEPTH: Final = 1000
-"""Jackson's limit of nesting."""
 _MAX_SCALE: Final = (1 << 31) - 1
-_SCALE: Final = "expected numbers with a scale of 32 bits, found one"
+_SCALE_EXPECTED: Final = "expected numbers with a scale of 32 bits, found one"
 PARSE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ConnectDataError)
-"""The errors of the msgspec decoders for text that is not JSON, or exceeds their limits."""
+"""The errors of parsing for text that is not JSON, or exceeds a limit."""
+_CONTAINERS: Final = (list, dict)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 # Translation makes all digits zeros, so that a bytes search finds many of them in a row, or an exponent.
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
@@ -48,6 +47,9 @@ _STRING_OR_NUMBER: Final = re.compile(
 _BYTE: Final = re.compile(r"\(byte ([0-9]+)\)")
 
 
+_NAN: Final = DecimalNumber("NaN")
+
+
 def _decimal_of(text: str) -> DecimalNumber:
     """Return the exact number; as in Java, zero has no sign."""
     number = _signed_decimal_of(text)
@@ -59,11 +61,13 @@ def _signed_decimal_of(text: str) -> DecimalNumber:
     _require_few_digits(text)
     try:
         number = DecimalNumber(text)
-    except InvalidOperation:  # the exponent is too large even for a Decimal
-        raise ConnectDataError(f"{_SCALE} whose exponent is larger") from None
+    except InvalidOperation:
+        number = _NAN
     exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
-        raise ConnectDataError(f"{_SCALE} of {-int(exponent)}")
+    if not isinstance(exponent, int):  # too large even for a Decimal; a context without traps gives NaN
+        raise ConnectDataError(f"{_SCALE_EXPECTED} whose exponent is larger")
+    if not -_MAX_SCALE <= exponent <= _MAX_SCALE:
+        raise ConnectDataError(f"{_SCALE_EXPECTED} of {-exponent}")
     return number
 
 
@@ -130,8 +134,39 @@ _EXACT: Final = msgspec.json.Decoder(float_hook=_decimal_of)
 _SIGNED: Final = msgspec.json.Decoder(float_hook=_signed_decimal_of)
 
 
+def _decoded_within(max_depth: int, decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    """Decode JSON; raise a RecursionError if it is nested deeper than a limit, whatever Python's limit is."""
+    tree = decoder.decode(data)
+    if is_deeper(data, tree, max_depth):
+        raise RecursionError
+    return tree
+
+
+def is_deeper(data: bytes, tree: Any, max_depth: int) -> bool:
+    """Return whether a tree, which was read from these bytes, is nested deeper than a limit."""
+    if data.count(b"[") + data.count(b"{") <= max_depth:
+        return False
+    level = [tree] if tree.__class__ in _CONTAINERS else []
+    for _ in range(max_depth):
+        if not level:
+            return False
+        level = [
+            item
+            for container in level
+            for item in (container.values() if container.__class__ is dict else container)
+            if item.__class__ in _CONTAINERS
+        ]
+    return bool(level)
+
+
 class JsonParser(Protocol):
-    """What both parsers do; text that a parser does not accept raises a ConnectDataError."""
+    """What both parsers do; text that a parser does not accept raises a ConnectDataError.
+
+    From bytes without a value, ``parse_fast`` and ``parse_exact`` of Kafka's parser return ``MISSING``.
+    """
+
+    max_depth: ClassVar[int]
+    """How many levels of lists and objects JSON may have."""
 
     def parse_fast(self, data: bytes) -> Any:
         """Parse JSON; numbers with a point or an exponent are floats, or Decimals if this fails."""
@@ -152,12 +187,15 @@ class KafkaParser:
     Integers of more than 64 bits wrap. If an object has a name twice, the last value counts.
     """
 
+    max_depth: ClassVar[int] = 1000
+    """Jackson's limit."""
+
     def parse_fast(self, data: bytes) -> Any:
         """Parse JSON; numbers with a point or an exponent are floats, or Decimals if this fails."""
         if may_exceed_digit_limit(data):
             return self.parse_exact(data)
         try:
-            return _FAST.decode(data)
+            return _decoded_within(self.max_depth, _FAST, data)
         except PARSE_ERRORS:
             return self.parse_exact(data)
 
@@ -166,7 +204,7 @@ class KafkaParser:
         if may_exceed_digit_limit(data):
             return _parse_as_jackson(data)
         try:
-            return _EXACT.decode(data)
+            return _decoded_within(self.max_depth, _EXACT, data)
         except PARSE_ERRORS:
             return _parse_as_jackson(data)
 
@@ -178,14 +216,14 @@ class KafkaParser:
             and not may_exceed_digit_limit(data)
         ):
             try:
-                return _FAST.decode(data)
+                return _decoded_within(self.max_depth, _FAST, data)
             except PARSE_ERRORS:
                 pass
         return self.without_decimals(self.parse_exact(data))
 
     def without_decimals(self, tree: Any) -> Any:
-        """Convert a tree of ``parse_exact`` to a value without a schema; nothing is null."""
-        return None if tree is _MISSING else _replace_numbers(tree, _wrapped)
+        """Convert a tree of ``parse_exact`` to a value without a schema; ``MISSING`` becomes None."""
+        return None if tree is MISSING else _replace_numbers(tree, _wrapped)
 
 
 def _wrapped(number: DecimalNumber | int) -> int | float:
@@ -195,11 +233,14 @@ def _wrapped(number: DecimalNumber | int) -> int | float:
 class StrictParser:
     """Read JSON in which an object has each name once; numbers keep their values."""
 
+    max_depth: ClassVar[int] = 500
+    """Half of Python's recursion limit, which limits msgspec's decoders in Python 3.11, but not in 3.12."""
+
     def parse_fast(self, data: bytes) -> Any:
         """Parse JSON with floats, or with Decimals if a number is too large for a float."""
         _require_short_numbers(data)
         try:
-            tree = _FAST.decode(data)
+            tree = _decoded_within(self.max_depth, _FAST, data)
         except msgspec.ValidationError:
             return self.parse_exact(data)
         except PARSE_ERRORS as error:
@@ -211,7 +252,7 @@ class StrictParser:
         """Parse JSON; numbers with a point or an exponent are Decimals."""
         _require_short_numbers(data)
         try:
-            tree = _SIGNED.decode(data)
+            tree = _decoded_within(self.max_depth, _SIGNED, data)
         except PARSE_ERRORS as error:
             raise _malformed(data, error) from None
         check_names(data, count_names(tree))
@@ -249,8 +290,9 @@ def _unwrapped(number: DecimalNumber | int) -> int | float:
 
 
 def _malformed(data: bytes, error: Exception) -> ConnectDataError:
-    if isinstance(error, ConnectDataError):
-        return error
+    for found in (error, error.__cause__):  # msgspec wraps the errors of its hooks
+        if isinstance(found, ConnectDataError):
+            return found
     problem = "nested too deeply" if isinstance(error, RecursionError) else "malformed"
     place = _BYTE.search(str(error))
     where = f" at byte {place[1]}" if place else ""
@@ -260,8 +302,7 @@ def _malformed(data: bytes, error: Exception) -> ConnectDataError:
 # Jackson's grammar, for texts that msgspec does not accept
 
 _KEEP_BAD_BYTES: Final = "surrogateescape"
-"""The codec's error handler that keeps bytes that are not UTF-8, as characters that no string may hold."""
-_CONTAINERS: Final = (list, dict)
+"""The codec's error handler that maps bytes that are not UTF-8 to lone surrogates, which _STRING refuses."""
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _SIMPLE_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _MARKS: Final = (
@@ -279,9 +320,10 @@ _BY_ZEROS: Final[dict[tuple[bool, ...], str]] = {
 }
 _STRING: Final = r'"((?:[^"\\\x00-\x1f\udc80-\udcff]++|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*+)"'
 _NAME: Final = re.compile(_STRING + r"[ \t\r\n]*:[ \t\r\n]*")
+# `rest` is a group of its own, which always matches, so that it is the last group of a number.
 _VALUE: Final = re.compile(
     r"(?P<opening>[\[{])|"
-    + _STRING.replace("(", "(?P<string>", 1)
+    + _STRING.replace("(", "(?P<string>", 1)  # the same pattern, with a name for its only group
     + r"|(?P<integral>-?[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(?P<word>true|false|null)"
 )
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -292,11 +334,11 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def _parse_as_jackson(data: bytes) -> Any:
-    """Parse the first value of the bytes, with Decimals; return _MISSING if there is none."""
+    """Parse the first value of the bytes, with Decimals; return MISSING if there is none."""
     text = _decoded(data)
     at = _skip_space(text, 0)
     if at == len(text):
-        return _MISSING
+        return MISSING
     return _JacksonParser(text, at).parse()
 
 
@@ -343,8 +385,10 @@ class _JacksonParser:
 
     def _open_container(self, container: Any) -> bool:
         """Open a list or object, and return whether it has any items."""
-        if len(self._open) >= _MAX_DEPTH:
-            raise ConnectDataError(f"expected JSON that is nested {_MAX_DEPTH} levels deep at most")
+        if len(self._open) >= KafkaParser.max_depth:
+            raise ConnectDataError(
+                f"expected JSON that is nested {KafkaParser.max_depth} levels deep at most"
+            )
         self._at = _skip_space(self._text, self._at)
         if self._text.startswith("]" if container.__class__ is list else "}", self._at):
             self._at += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from decimal import ExtendedContext, localcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.connect.converters.json.converter import JsonConverter
-from headerware.connect.converters.json.parsing import KafkaParser, StrictParser, count_names
+from headerware.connect.converters.json.parsing import JsonParser, KafkaParser, StrictParser, count_names
 from headerware.connect.converters.json.reading import (
     bytes_of_base64,
     bytes_of_base64_as_jackson,
@@ -19,6 +20,7 @@ from headerware.connect.converters.json.reading import (
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import KAFKA_4_3, STRICT, Mode
 
+PARSERS: dict[Mode, JsonParser] = {KAFKA_4_3: KafkaParser(), STRICT: StrictParser()}
 PLAIN = {"schemas.enable": "false"}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.floats(0.1, 1e9),
@@ -251,6 +253,14 @@ class TestNumbers:
                 read(b"1e1000000000000000000", mode)
         assert read(b"1e2147483647", KAFKA_4_3) == float("inf")
 
+    def test_of_too_large_an_exponent_are_refused_in_each_decimal_context(self, mode: Mode) -> None:
+        for text in (b"1e99999999999999999999", b"1e-99999999999999999999"):
+            with (
+                localcontext(ExtendedContext),
+                pytest.raises(ConnectDataError, match="whose exponent is larger"),
+            ):
+                PARSERS[mode].parse_exact(text)
+
 
 class TestNesting:
     def test_may_be_as_deep_as_jackson_allows(self) -> None:
@@ -260,6 +270,28 @@ class TestNesting:
         assert found == []
         with pytest.raises(ConnectDataError, match="deep"):
             read(b"[" * 1001 + b"]" * 1001, KAFKA_4_3)
+
+    @pytest.mark.parametrize("way", ["parse_fast", "parse_exact", "parse_schemaless"])
+    @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+    def test_has_the_same_limit_in_each_python(
+        self, way: str, opening: bytes, closing: bytes, mode: Mode
+    ) -> None:
+        limit = 1_000 if mode == KAFKA_4_3 else 500
+        parse = getattr(PARSERS[mode], way)
+        parse(opening * limit + b"1" + closing * limit)
+        with pytest.raises(ConnectDataError, match="deep"):
+            parse(opening * (limit + 1) + b"1" + closing * (limit + 1))
+
+    def test_has_the_same_limit_in_an_envelope(self, mode: Mode) -> None:
+        limit = 1_000 if mode == KAFKA_4_3 else 500
+        envelope = b'{"schema":{"type":"struct","fields":[]},"payload":{"ignored":%s1%s}}'
+        data = envelope % (b"[" * (limit - 1), b"]" * (limit - 1))
+        with pytest.raises(ConnectDataError, match="deep"):
+            JsonConverter(mode=mode).to_connect_data("t", data)
+
+    def test_counts_no_neighbours(self, mode: Mode) -> None:
+        data = b"[" + b'[{"a":[]},"[["],' * 2_000 + b"1]"
+        assert len(read(data, mode)) == 2_001
 
     @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
     def test_that_is_hostile_is_refused(self, opening: bytes, mode: Mode) -> None:

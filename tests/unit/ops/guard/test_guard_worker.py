@@ -10,15 +10,26 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+    cimpl,
+)
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from headerware import Chain, ConfigError, Context, HeaderwareError, Interceptor, Record
+from headerware.core.context import wall_clock_ms
 from headerware.ops.guard import Guard
 from headerware.testing import EmbeddedCluster
 from headerware.workers.transactions import TransactionalSender
 from tests.ingress import INGRESS, LETTERS, ROUTES, Ingress
+from tests.scripted import Scripted
 from tests.waiting import DEADLINE_S, until
 
 
@@ -30,6 +41,11 @@ def ingress(tmp_path: Path) -> Ingress:
 def guard_of(ingress: Ingress, servers: str = "nowhere:1", **options: Any) -> Guard:
     options = {"chain": ingress.guard_chain(), **options}
     return Guard({"bootstrap.servers": servers}, ROUTES, **options)
+
+
+def message_of(record: Record, **fields: Any) -> Message:
+    headers: Any = list(record.headers)
+    return Message(INGRESS, 0, value=record.value, key=record.key, headers=headers, **fields)
 
 
 class TestOptions:
@@ -213,7 +229,9 @@ class Answers:
     def consumer_group_metadata(self) -> object:
         return object()
 
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, place: TopicPartition, timeout: float = 0, *, cached: bool = False
+    ) -> tuple[int, int]:
         if self.leaders[place.partition] < 0:
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return 0, 9
@@ -252,6 +270,20 @@ class TestAPartitionWithoutALeader:
 
 
 class TestTimeLookUps:
+    def test_begin_at_the_first_millisecond_that_counts(self, ingress: Ingress) -> None:
+        asked: list[TopicPartition] = []
+
+        def note(given: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            asked.extend(given)
+            return []
+
+        answers = SimpleNamespace(offsets_for_times=note)
+        # As a float, 1.001 seconds are a little less than 1,001 ms.
+        guard = guard_of(ingress, chain=ingress.guard_chain(max_age_ms=1_001, clock_skew_ms=0))
+        before_ms = wall_clock_ms()
+        guard._look_back_offsets(answers, [TopicPartition(INGRESS, 0, 5)])
+        assert before_ms - 1_001 <= asked[0].offset <= wall_clock_ms() - 1_001
+
     def test_that_fail_do_not_leave_a_gap(self, ingress: Ingress) -> None:
         """A partition without an answer would begin at its commit, and copies would pass."""
         failed = SimpleNamespace(
@@ -280,6 +312,67 @@ class TestACluster:
             guard.stop()
             thread.join(DEADLINE_S)
         assert not thread.is_alive()
+
+
+class TestADryRun:
+    def test_ends_if_the_cluster_goes(self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> None:
+        begin = Guard._begin_partitions
+
+        def begin_and_lose(guard: Guard, *arguments: Any) -> Any:
+            begins = begin(guard, *arguments)
+            embedded.close()
+            return begins
+
+        monkeypatch.setattr(Guard, "_begin_partitions", begin_and_lose)
+        with EmbeddedCluster(topics={INGRESS: 2}) as embedded:
+            guard = guard_of(ingress, embedded.bootstrap_servers, timeout_s=2.0)
+            expected = rf"nor the end of 2 partitions, such as {INGRESS}\[0\], came within 2 s"
+            with pytest.raises(KafkaException, match=expected):
+                guard.dry_run()
+
+    @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
+    def test_ends_without_a_topic_that_is_deleted_meanwhile(self, ingress: Ingress, code: int) -> None:
+        guard, answers = guard_of(ingress, look_back_s=0), Answers()
+        (record,) = ingress.sent(b"1")
+        scripted = Scripted(INGRESS, KafkaError(code))
+        scripted._messages.insert(0, message_of(record, offset=5))
+        answers.poll = scripted.poll  # type: ignore[attr-defined]
+        told: list[Any] = []
+        guard._judge_to_ends(answers, told.append)
+        assert told[-1].admitted == {INGRESS: 1}
+        guard._close()
+
+
+class TestTimestamps:
+    def warnings(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture, kind: int, **options: Any
+    ) -> list[str]:
+        guard, answers = guard_of(ingress, **options), Answers()
+        judge = guard._open_judge(answers, dry_run=True)
+        judge.begin((INGRESS, 0))
+        scripted = Scripted(INGRESS)
+        scripted._messages = [
+            message_of(record, offset=offset, timestamp=(kind, ingress.now_ms))
+            for offset, record in enumerate(ingress.sent(b"1", b"2"))
+        ]
+        guard._read(scripted, judge)
+        guard._close()
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    def test_of_producers_are_warned_of_once(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Records are read again by their timestamps, and a copy may have any."""
+        (warning,) = self.warnings(ingress, caplog, TIMESTAMP_CREATE_TIME)
+        assert warning.startswith(f"the topic {INGRESS} has message.timestamp.type=CreateTime")
+
+    @pytest.mark.parametrize(
+        ("kind", "options"), [(TIMESTAMP_LOG_APPEND_TIME, {}), (TIMESTAMP_CREATE_TIME, {"look_back_s": 0})]
+    )
+    def test_of_brokers_or_without_a_window_are_not(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture, kind: int, options: dict[str, Any]
+    ) -> None:
+        assert self.warnings(ingress, caplog, kind, **options) == []
 
 
 class TestAnAuditTopic:
