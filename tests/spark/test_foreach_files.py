@@ -147,6 +147,48 @@ class TestBatches:
         assert [progress.skipped for progress in folder.progress] == [False, True]
 
 
+class TestDescriptions:
+    def test_say_what_each_job_of_a_batch_does(self, spark: SparkSession, folder: Folder) -> None:
+        before = len(described(spark))
+        forged = Record(TOPIC, b"v", headers=Headers([("hw.compress", b"zstd")]))
+        folder.add([*sent(b"small", LARGE)[:3], forged])
+        letters: list[bytes] = []
+        folder.run(
+            dead_letters=lambda frame, batch: letters.extend(bytes(row.value) for row in frame.collect())
+        )
+        found = described(spark)[before:]
+        assert letters == [b"v"]
+        assert {text for text in found if text.startswith("files, batch 0: ")} == {
+            f"files, batch 0: {work}"
+            for work in (
+                "decode",
+                "reassemble",
+                "keep waiting slices",
+                "dead letters",
+                "find repeats",
+                "write",
+            )
+        }
+        assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+    def test_of_progress_is_one_line(self, folder: Folder) -> None:
+        folder.add(sent(b"small", LARGE)[:3])
+        folder.run()
+        folder.forget_commit(0)
+        folder.run()
+        assert [str(progress) for progress in folder.progress] == [
+            "batch 0: 3 in, 1 out, 2 slices wait",
+            "batch 0: committed before, skipped",
+        ]
+
+
+def described(spark: SparkSession) -> list[str]:
+    """Return the descriptions of all jobs so far."""
+    jobs = spark._jsc.sc().statusStore().jobsList(None)
+    found = sorted((jobs.apply(at).jobId(), jobs.apply(at).description()) for at in range(jobs.size()))
+    return [text.get() if text.isDefined() else "" for _, text in found]
+
+
 class TestCheckpoint:
     def test_that_is_not_the_querys_is_refused_before_anything_is_written(
         self, folder: Folder, tmp_path: Path

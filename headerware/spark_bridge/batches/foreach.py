@@ -87,6 +87,8 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
             ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them; with
             ``lineage`` in the chain also ``topics``: records by topic.
         encoded: the same counts of the writing chain.
+
+    As text it is one line: ``batch 17: 1,204 in, 1,198 out, 3 refused, 3 slices wait``.
     """
 
     batch: int
@@ -96,6 +98,17 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     decoded: Mapping[str, Any] = {}
     encoded: Mapping[str, Any] = {}
+
+    def __str__(self) -> str:
+        """Return the result in one line."""
+        if self.skipped:
+            return f"batch {self.batch}: committed before, skipped"
+        counts = self.decoded.get
+        parts = [f"{counts('records_in', 0):,} in", f"{counts('records_out', 0):,} out"]
+        refused = counts("refused", 0) + self.encoded.get("refused", 0)
+        parts += [f"{refused:,} refused"] if refused else []
+        parts += [f"{self.waiting:,} slices wait"] if self.waiting else []
+        return f"batch {self.batch}: {', '.join(parts)}{' (a replay)' if self.replay else ''}"
 
 
 def foreach_batch(
@@ -342,7 +355,9 @@ class ForeachBatch:
         clean = stages.deduplicated(clean).drop(*_OWN)
         if found.uncomputed is not None:
             batch.uncomputed = found.uncomputed._replace(frame=clean)
-        self._sink.write(clean if self._transform is None else self._transform_frame(clean, batch.id), batch)
+        with batch.described("write"):
+            written = clean if self._transform is None else self._transform_frame(clean, batch.id)
+            self._sink.write(written, batch)
 
     def _report_audit(self, observers: Observers, batch: Batch, now_ms: int) -> None:
         """Write the audit reports of a batch, before its commit, so that a replay writes them again."""
@@ -350,7 +365,9 @@ class ForeachBatch:
             batch.decoded.counts, query_id=batch.query_id, batch_id=batch.id, now_ms=now_ms
         )
         if rows and self._audit_reports is not None:
-            self._audit_reports.write(batch.spark.createDataFrame(rows, REPORT_COLUMNS).coalesce(1), batch)
+            reports = batch.spark.createDataFrame(rows, REPORT_COLUMNS).coalesce(1)
+            with batch.described("audit reports"):
+                self._audit_reports.write(reports, batch)
 
     def _transform_frame(self, clean: DataFrame, batch_id: int) -> DataFrame:
         assert self._transform is not None  # noqa: S101 - the caller checked it
@@ -466,7 +483,8 @@ class _DecodeStages:
         carried = self._carried(discard_waiting=discard_waiting)
         if not self._reads_twice:
             return _DecodedBatch(alone, uncomputed=None if self._plan.typed else decoded)
-        counts = self._count(self._batch.cache(alone))
+        with self._batch.described("decode"):
+            counts = self._count(self._batch.cache(alone))
         found = _DecodedBatch(
             alone.where(_has_status(None, Status.FAILED)),
             records=sum(counts.by_status.values()) - counts.by_status[Status.POSITION],
@@ -479,7 +497,9 @@ class _DecodeStages:
         if carried is None:
             return self._reassembled(parts, counts.partitions if counts.is_split else 0, found)
         parts = parts.unionByName(carried)
-        return self._reassembled(parts, self._count(parts).partitions, found)
+        with self._batch.described("look for slices"):
+            tasks = self._count(parts).partitions
+        return self._reassembled(parts, tasks, found)
 
     def span(self, found: _DecodedBatch) -> AbstractContextManager[dict[str, str]]:
         """Make the batch's span, with links to the traces of its records; yield the trace context."""
@@ -490,8 +510,9 @@ class _DecodeStages:
         """Leave out rows that repeat an identity of this batch or an earlier one."""
         if not self._plan.dedups:
             return frame
-        fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY)
-        self._ledger.identities.record(self._batch.id, fresh, IDENTITY)
+        with self._batch.described("find repeats"):
+            fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY)
+            self._ledger.identities.record(self._batch.id, fresh, IDENTITY)
         return fresh
 
     @property
@@ -538,9 +559,12 @@ class _DecodeStages:
         reassembled = self._batch.cache(
             self._plan.reassembled(parts, self._spec, options, self.accumulator.pickled, tasks=tasks)
         )
-        counts = self._count(reassembled).by_status
+        with self._batch.described("reassemble"):
+            counts = self._count(reassembled).by_status
         waiting = counts[Status.SLICE]
-        self._ledger.leave(self._batch.id, reassembled.where(_has_status(Status.SLICE)) if waiting else None)
+        with self._batch.described("keep waiting slices"):
+            left = reassembled.where(_has_status(Status.SLICE)) if waiting else None
+            self._ledger.leave(self._batch.id, left)
         return found._replace(
             frame=found.frame.unionByName(reassembled.where(_has_status(None, Status.FAILED))),
             waiting=waiting,

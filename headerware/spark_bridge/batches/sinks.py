@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
+_DESCRIPTION: Final = "spark.job.description"
 _JAVA_MAX_BYTES: Final = 1_048_576
 _MISSING: Final = re.compile(r"Topic (\S+) not present in metadata")
 """The error of Kafka's producer after it has waited for a topic that does not exist."""
@@ -68,19 +70,31 @@ class Batch:
         self._cached.append(frame.persist())
         return frame
 
+    @contextmanager
+    def described(self, work: str) -> Iterator[None]:
+        """Describe the jobs of a block, for Spark's pages and listeners: ``orders, batch 17: write``."""
+        context: Any = self.spark.sparkContext  # whose types do not know that None removes a property
+        before = context.getLocalProperty(_DESCRIPTION)
+        context.setLocalProperty(_DESCRIPTION, f"{self.job}, batch {self.id}: {work}")
+        try:
+            yield
+        finally:
+            context.setLocalProperty(_DESCRIPTION, before)
+
     def publish_dead_letters(self, dead_letters: DataFrame) -> None:
         """Write dead letters, if there are any; the frame is read twice."""
         if self.dead_letters is None:
             raise ConfigError("the query has no sink for dead letters", path="dead_letters")
-        ((topics,),) = dead_letters.agg(F.collect_set("topic")).collect()
-        if not topics:
-            return
-        sink, self.dead_letters = self.dead_letters, None
-        try:
-            prepare(sink, self.spark, topics, "dead_letters")
-            sink.write(dead_letters, self)  # a dead letter that is refused fails the query
-        finally:
-            self.dead_letters = sink
+        with self.described("dead letters"):
+            ((topics,),) = dead_letters.agg(F.collect_set("topic")).collect()
+            if not topics:
+                return
+            sink, self.dead_letters = self.dead_letters, None
+            try:
+                prepare(sink, self.spark, topics, "dead_letters")
+                sink.write(dead_letters, self)  # a dead letter that is refused fails the query
+            finally:
+                self.dead_letters = sink
 
     def release(self) -> None:
         """Release the frames that were kept."""
