@@ -32,6 +32,10 @@ _LEADERS_S: Final = 30.0
 _PAUSE_S: Final = 0.1
 _ROUND_S: Final = 0.2
 """How long reading all topics takes if no record comes."""
+_EMPTY_GROUP: Final = (
+    "a consumer group whose last member has left can be joined again after 45 seconds (session.timeout.ms); "
+    "with --kafka, at once"
+)
 _KEY_TEXT: Final = "press a key here to see the records as they come"
 
 
@@ -94,6 +98,8 @@ def dev(
                     f"  export {SERVERS_VARIABLE}={servers}",
                     err=True,
                 )
+                if not kafka:
+                    click.echo(_EMPTY_GROUP, err=True)
                 wait_s = _ROUND_S / len(names)
                 topics_read = [tailed(*each, wait_s=wait_s) for each in zip(sources, views, strict=True)]
                 show_records(

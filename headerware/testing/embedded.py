@@ -56,6 +56,10 @@ class EmbeddedCluster:
         BrokerError: the brokers did not start, or a topic could not be created.
 
     It may be shared between threads; a forked child must not use or close it.
+
+    After the last member has left a consumer group, nobody can join the group until the members'
+    ``session.timeout.ms`` is over, 45 seconds by default: give each consumer a group of its own, or a shorter
+    timeout, such as 6,000.
     """
 
     def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None) -> None:
