@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -158,16 +159,14 @@ class TestDescriptions:
         )
         found = described(spark)[before:]
         assert letters == [b"v"]
-        assert {text for text in found if text.startswith("files, batch 0: ")} == {
-            f"files, batch 0: {work}"
-            for work in (
-                "decode",
-                "reassemble",
-                "keep waiting slices",
-                "dead letters",
-                "find repeats",
-                "write",
-            )
+        works = Counter(text.removeprefix("files, batch 0: ") for text in found if "batch 0" in text)
+        assert works == {
+            "decode": 1,
+            "reassemble": 1,
+            "keep waiting slices": 1,
+            "dead letters": 1,
+            "find repeats": 2,
+            "write": 2,  # the sink of these tests computes its frame twice
         }
         assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 

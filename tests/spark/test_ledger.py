@@ -74,7 +74,7 @@ def run(ledger: Ledger, batch: int, left: DataFrame, until: str = "done", now_ms
     actions: dict[str, Callable[[], Any]] = {
         "begin": lambda: ledger.begin(batch, chain=f"chain-{batch}", now_ms=now_ms + batch),
         "carried": lambda: values(ledger.carried(batch)),
-        "leave": lambda: ledger.leave(batch, left),
+        "leave": lambda: ledger.leave(batch, None if left.isEmpty() else left),
         "record": lambda: ledger.identities.record(batch, identified(left.sparkSession, batch)),
         "commit": lambda: ledger.commit(batch),
     }

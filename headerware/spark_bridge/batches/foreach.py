@@ -350,9 +350,9 @@ class ForeachBatch:
         clean = found.frame
         if self._dead_letters is not None:
             clean, dead_letters = split_failures(clean)
-            if found.refused is None or found.refused:
-                batch.publish_dead_letters(dead_letters)
-        clean = stages.deduplicated(clean).drop(*_OWN)
+            if found.letter_topics:
+                batch.publish_dead_letters(dead_letters, found.letter_topics)
+        clean = stages.deduplicated(clean, found.identities).drop(*_OWN)
         if found.uncomputed is not None:
             batch.uncomputed = found.uncomputed._replace(frame=clean)
         with batch.described("write"):
@@ -437,8 +437,10 @@ class _DecodedBatch(NamedTuple):
     frame: DataFrame
     records: int = 0
     waiting: int = 0
-    refused: int | None = None
-    """None if it is not counted yet."""
+    letter_topics: frozenset[str] = frozenset()
+    """The topics of dead letters."""
+    identities: int = 0
+    """The number of rows with an identity."""
     topics: tuple[str, ...] = ()
     uncomputed: Decoded | None = None
     """The source of the frame, if the sink may decode and encode it in one pass."""
@@ -449,6 +451,8 @@ class _Counts(NamedTuple):
 
     by_status: Mapping[Status | None, int]
     topics: tuple[str, ...]
+    letter_topics: frozenset[str]
+    identities: int
     partitions: int
     """The number of Kafka partitions that have slices."""
     is_split: bool
@@ -488,7 +492,8 @@ class _DecodeStages:
         found = _DecodedBatch(
             alone.where(_has_status(None, Status.FAILED)),
             records=sum(counts.by_status.values()) - counts.by_status[Status.POSITION],
-            refused=counts.by_status[Status.FAILED],
+            letter_topics=counts.letter_topics,
+            identities=counts.identities,
             topics=counts.topics,
         )
         if carried is None and not counts.by_status[Status.SLICE]:
@@ -496,23 +501,23 @@ class _DecodeStages:
         parts = alone.where(_has_status(Status.SLICE, Status.POSITION))
         if carried is None:
             return self._reassembled(parts, counts.partitions if counts.is_split else 0, found)
-        parts = parts.unionByName(carried)
-        with self._batch.described("look for slices"):
-            tasks = self._count(parts).partitions
-        return self._reassembled(parts, tasks, found)
+        # Counting the partitions of the waiting slices would take another job; a core takes several.
+        tasks = frame.sparkSession.sparkContext.defaultParallelism
+        return self._reassembled(parts.unionByName(carried), tasks, found)
 
     def span(self, found: _DecodedBatch) -> AbstractContextManager[dict[str, str]]:
         """Make the batch's span, with links to the traces of its records; yield the trace context."""
         attributes = {"messaging.batch.message_count": found.records, "spark.batch.id": self._batch.id}
         return _batch_span(found.topics, self.accumulator.counts.get("traces", ()), attributes)
 
-    def deduplicated(self, frame: DataFrame) -> DataFrame:
-        """Leave out rows that repeat an identity of this batch or an earlier one."""
+    def deduplicated(self, frame: DataFrame, identities: int) -> DataFrame:
+        """Leave out rows that repeat an identity of this batch or an earlier one; the rows have so many."""
         if not self._plan.dedups:
             return frame
         with self._batch.described("find repeats"):
-            fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY)
-            self._ledger.identities.record(self._batch.id, fresh, IDENTITY)
+            fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY, count=identities)
+            count = identities if fresh is frame else None
+            self._ledger.identities.record(self._batch.id, fresh, IDENTITY, count=count)
         return fresh
 
     @property
@@ -528,16 +533,23 @@ class _DecodeStages:
         """
         statuses = (None, *Status)
         topic_partition = F.struct("topic", "partition")
+        is_good, nothing = _has_status(None), F.lit(None)
+        identity = F.col(IDENTITY) if self._plan.dedups else nothing
+        letter_topic = F.col("failure.topic") if "failure" in rows.columns else nothing.cast("string")
         found = rows.agg(
             *(F.count(F.when(_has_status(status), 1)) for status in statuses),
             F.collect_set("topic"),
+            F.collect_set(letter_topic),
+            F.count(F.when(is_good & F.col("source").isNotNull(), identity)),
             F.collect_set(F.when(_has_status(Status.SLICE), topic_partition)),
             F.collect_set(F.when(_has_status(Status.POSITION), topic_partition)),
         )
-        ((*numbers, topics, with_slices, read),) = found.collect()
+        ((*numbers, topics, letter_topics, identities, with_slices, read),) = found.collect()
         by_status = dict(zip(statuses, numbers, strict=True))
         is_split = len(read) < by_status[Status.POSITION]  # each task reports the partitions that it read
-        return _Counts(by_status, tuple(topics), len(with_slices), is_split)
+        return _Counts(
+            by_status, tuple(topics), frozenset(letter_topics), identities, len(with_slices), is_split
+        )
 
     def _carried(self, *, discard_waiting: bool) -> DataFrame | None:
         schema = struct_from_json(self._spec.schema)
@@ -560,15 +572,16 @@ class _DecodeStages:
             self._plan.reassembled(parts, self._spec, options, self.accumulator.pickled, tasks=tasks)
         )
         with self._batch.described("reassemble"):
-            counts = self._count(reassembled).by_status
-        waiting = counts[Status.SLICE]
+            counts = self._count(reassembled)
+        waiting = counts.by_status[Status.SLICE]
         with self._batch.described("keep waiting slices"):
             left = reassembled.where(_has_status(Status.SLICE)) if waiting else None
             self._ledger.leave(self._batch.id, left)
         return found._replace(
             frame=found.frame.unionByName(reassembled.where(_has_status(None, Status.FAILED))),
             waiting=waiting,
-            refused=(found.refused or 0) + counts[Status.FAILED],
+            letter_topics=found.letter_topics | counts.letter_topics,
+            identities=found.identities + counts.identities,
         )
 
 

@@ -81,7 +81,9 @@ class IdentityHistory:
         self._segments: tuple[Segment, ...] = ()
         self._persisted: list[DataFrame] = []
 
-    def fresh(self, frame: DataFrame, batch: int, column: str = "identity") -> DataFrame:
+    def fresh(
+        self, frame: DataFrame, batch: int, column: str = "identity", *, count: int | None = None
+    ) -> DataFrame:
         """Drop the rows whose identity came earlier, at another position.
 
         Of several rows in the batch with one identity, the row with the smallest topic, partition and offset
@@ -89,11 +91,13 @@ class IdentityHistory:
         dropped; at the same position it is the same record, read again, and is kept. Rows without an identity
         or a position are kept, and so are all rows of one position. The result depends only on the batch's
         rows and on committed batches, so it is the same in a replay. The frame has a struct column ``source``
-        of topic, partition and offset.
+        of topic, partition and offset. ``count`` is the number of rows with an identity and a position, if
+        it is known. If no row is dropped, the frame itself is returned.
         """
         self._require_begun(batch)
         narrow = _identities(frame, column)
-        count = narrow.count()
+        if count is None:
+            count = narrow.count()
         if not count:
             return frame
         contested = self._contested(narrow, count).persist()
@@ -102,11 +106,17 @@ class IdentityHistory:
         # Most batches have none, and their wide rows need no join.
         return _drop_losers(frame, _broadcast_if_small(contested, losing), column) if losing else frame
 
-    def record(self, batch: int, frame: DataFrame, column: str = "identity") -> None:
-        """Record the identities of a batch, with their positions; they count once the batch is committed."""
+    def record(
+        self, batch: int, frame: DataFrame, column: str = "identity", *, count: int | None = None
+    ) -> None:
+        """Record the identities of a batch, with their positions; they count once the batch is committed.
+
+        ``count`` is their number, if it is known.
+        """
         attempt = self._require_begun(batch)
         narrow = _identities(frame, column)
-        count = narrow.count()
+        if count is None:
+            count = narrow.count()
         self._segments = self._earlier
         if not count:
             return

@@ -170,8 +170,7 @@ class Ledger:
         attempt = self._require_begun(batch)
         self._left = None
         if frame is not None:
-            rows = self._tables.write(frame, f"{batch:012d}-{attempt.token}-left")
-            self._left = None if self._tables.read(rows).isEmpty() else rows
+            self._left = self._tables.write(frame, f"{batch:012d}-{attempt.token}-left")
         self._has_left = True
 
     def commit(self, batch: int) -> None:

@@ -81,12 +81,13 @@ class Batch:
         finally:
             context.setLocalProperty(_DESCRIPTION, before)
 
-    def publish_dead_letters(self, dead_letters: DataFrame) -> None:
-        """Write dead letters, if there are any; the frame is read twice."""
+    def publish_dead_letters(self, dead_letters: DataFrame, topics: Collection[str] | None = None) -> None:
+        """Write dead letters, if there are any; if their topics are not known, the frame is read twice."""
         if self.dead_letters is None:
             raise ConfigError("the query has no sink for dead letters", path="dead_letters")
         with self.described("dead letters"):
-            ((topics,),) = dead_letters.agg(F.collect_set("topic")).collect()
+            if topics is None:
+                ((topics,),) = dead_letters.agg(F.collect_set("topic")).collect()
             if not topics:
                 return
             sink, self.dead_letters = self.dead_letters, None
