@@ -27,6 +27,7 @@ from headerware.core.explanation import (
     ExplainedInterceptor,
     ExplainedOption,
     Growth,
+    NotMeasured,
     explain_carry,
     growth,
 )
@@ -36,6 +37,8 @@ from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, 
 from headerware.core.services import CarriesOn, offered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
 _SERVERS: Final = "localhost:9092"
@@ -139,7 +142,8 @@ def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_j
     "--open/--no-open",
     "opens",
     default=False,
-    help="Also open the chain as a producer, and measure what it adds to a record of TOPIC; nothing is sent.",
+    help="Also open the chain as a producer, and measure the bytes that it adds to a record of TOPIC and the "
+    "time that it takes; nothing is sent.",
 )
 @json_option
 def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
@@ -160,12 +164,12 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     working = [each for name, each in zip(chain.names, chain, strict=True) if name in chosen]
     by_size = sizes(working)
     carry = explain_carry(config)
-    added = _growth(config, chain, topic, chosen) if opens and topic else None
+    added, left_out = _growth(config, chain, topic) if opens and topic else (None, None)
     if as_json:
         carried = [each._asdict() for each in by_size]
         limits = {"client_bytes": CLIENT_TAKES_BYTES, "topic_bytes": TOPIC_TAKES_BYTES}
         shown = {"config": config, "topic": topic, "send": interceptors, "sizes": carried}
-        show_json({**shown, "carry": carry, "limits": limits, "growth": added})
+        show_json({**shown, "carry": carry, "limits": limits, "growth": added, "not_measured": left_out})
         return
     console = output_console()
     names = [interceptor.name for interceptor in interceptors]
@@ -181,10 +185,8 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
         console.print(f"  values:  {_by_size(by_size)}", markup=False)
     console.print(f"  limits:  {_LIMITS}", markup=False)
     console.print(f"  carry:   {_carried(chain, working, carry)}", markup=False)
-    if added is not None:
-        total = sum(each.size_bytes for each in added)
-        parts = ", ".join(f"{each.name} {each.size_bytes:+,}" for each in added)
-        console.print(f"  growth:  {total:+,} bytes for a value of {PROBE_BYTES:,}: {parts}", markup=False)
+    for line in _measured(added or (), left_out or ()):
+        console.print(line, markup=False)
     console.print()
     for number, interceptor in enumerate(interceptors, 1):
         _print(console, number, interceptor)
@@ -197,12 +199,27 @@ _LIMITS: Final = (
 )
 
 
-def _growth(config: str, chain: Chain, topic: str, chosen: set[str]) -> tuple[Growth, ...]:
-    """Return what each interceptor that works on a topic adds to a record."""
+def _growth(config: str, chain: Chain, topic: str) -> tuple[tuple[Growth, ...], tuple[NotMeasured, ...]]:
+    """Return the cost of each interceptor that works on a topic, and which were not measured."""
     try:
-        return tuple(each for each in growth(chain, topic) if each.name in chosen)
+        return growth(chain, topic)
     except HeaderwareError as error:
         raise click.ClickException(f"{config}: the growth of a record cannot be measured: {error}") from error
+
+
+def _measured(added: tuple[Growth, ...], left_out: tuple[NotMeasured, ...]) -> Iterator[str]:
+    if added:
+        total = sum(each.size_bytes for each in added)
+        parts = ", ".join(f"{each.name} {each.size_bytes:+,}" for each in added)
+        yield f"  growth:  {total:+,} bytes for a value of {PROBE_BYTES:,}: {parts}"
+        total_us = sum(each.microseconds for each in added)
+        parts = ", ".join(f"{each.name} {each.microseconds:,.1f}" for each in added)
+        yield f"  time:    {total_us:,.1f} microseconds a record, measured here now: {parts}"
+    by_reason: dict[str, list[str]] = {}
+    for each in left_out:
+        by_reason.setdefault(each.reason, []).append(each.name)
+    for reason, names in by_reason.items():
+        yield f"  not measured: {', '.join(names)} ({reason})"
 
 
 def _carried(chain: Chain, working: list[object], option: ExplainedOption) -> str:

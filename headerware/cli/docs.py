@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 def docs(page: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show a PAGE of the documentation, or list all pages.
 
-    A page is named by its path (guides/fastapi, spec/trail), or by the end of its path (fastapi). A terminal
-    gets the page formatted, in a pager; a pipe gets the Markdown.
+    A page is named by its path (guides/fastapi, spec/trail), by the end of its path (fastapi), or by the
+    beginning or the end of its name if no other page begins or ends so (rotate). A terminal gets the page
+    formatted, in a pager; a pipe gets the Markdown.
     """
     pages = _pages()
     if page is None:
@@ -57,7 +58,7 @@ def _title(path: Path) -> str:
 
 
 def _find_name(wanted: str, names: list[str]) -> str:
-    """Return the page of this name, or else the first page whose path ends with it."""
+    """Return the page of this name, or the first whose path ends with it, or else the only one alike."""
     plain = wanted.lower().removesuffix(".md").removesuffix("/readme").removeprefix("docs/").strip("/")
     for name in names:
         if plain == name.lower():
@@ -66,6 +67,9 @@ def _find_name(wanted: str, names: list[str]) -> str:
         if name.lower().endswith(f"/{plain}"):
             return name
     ends = {name.rpartition("/")[2]: name for name in reversed(names)}
+    alike = [name for end, name in ends.items() if end.startswith(plain) or end.endswith(plain)]
+    if len(alike) == 1:
+        return alike[0]
     meant = did_you_mean(plain, [*names, *ends])
     raise click.UsageError(f"there is no page {wanted!r}; {meant}`headerware docs` lists all pages")
 

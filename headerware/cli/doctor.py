@@ -24,6 +24,9 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
 @click.argument("topics", nargs=-1)
 @config_option("The chain's file; without this, HEADERWARE_CONFIG names the file.", exists=False)
 @cluster_options
+@click.option(
+    "--topic", "more_topics", metavar="TOPIC", multiple=True, help="Another of the TOPICS; repeatable."
+)
 @click.option("--group", help="The application's consumer group.")
 @click.option(
     "--side",
@@ -43,6 +46,7 @@ def doctor(
     topics: tuple[str, ...],
     config: str | None,
     cluster: Cluster,
+    more_topics: tuple[str, ...],
     group: str | None,
     side: Side | None,
     timeout_s: float,
@@ -58,6 +62,7 @@ def doctor(
     # Importing headerware.ops.doctor loads the Kafka client, which is slow.
     from headerware.ops.doctor import examine  # noqa: PLC0415
 
+    topics = tuple(dict.fromkeys((*topics, *more_topics)))
     settings = cluster.settings()
     client_options = settings.keys() - QUIET.keys()
     # A cluster is checked if anything asks for one: a topic, the group, or a client's property.

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import total_time_option
+from headerware.cli.options import last_records_option, total_time_option
 from headerware.cli.tables import output_console
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError
@@ -44,9 +44,7 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 @click.command()
 @click.argument("topic")
 @cluster_options
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Records per partition."
-)
+@last_records_option(100)
 @total_time_option("30s")
 @click.option(
     "--cluster",
@@ -72,7 +70,7 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 def lineage(
     topic: str,
     cluster: Cluster,
-    limit: int,
+    count: int,
     timeout_s: float,
     clusters: dict[str, str],
     job_namespace: str,
@@ -81,9 +79,10 @@ def lineage(
 ) -> None:
     """Show the jobs that TOPIC's last records went through.
 
-    The trails of the records name the jobs. Each job has one run, from its first entry in these trails to its
-    last entry. With --emit, the events START and COMPLETE of each run are sent to OpenLineage; the same
-    records give the same runs. Nothing is committed, and no consumer group is joined.
+    The trails of the records name the jobs, and no signature is verified: `headerware trail -c FILE` shows
+    which trails are signed. Each job has one run, from its first entry in these trails to its last entry.
+    With --emit, the events START and COMPLETE of each run are sent to OpenLineage; the same records give the
+    same runs. Nothing is committed, and no consumer group is joined.
     """
     settings = cluster.settings_for("TOPIC")
     own = kafka_namespace(settings["bootstrap.servers"])
@@ -92,7 +91,7 @@ def lineage(
         TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout_s) as reader,
     ):
         named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
-        reader.start(Start("last", limit))
+        reader.start(Start("last", count))
         runs, counts = _runs_of(
             chain.from_iterable(reader.to_end()),
             TrailRuns(job_namespace, named),
@@ -101,13 +100,14 @@ def lineage(
     if emits or as_json:
         _emit(runs, emits=emits, as_json=as_json)
     if not as_json:
-        _show(runs, counts, emitted=emits)
+        _show(runs, counts, count, emitted=emits)
 
 
 class _Counts:
-    """How many records have no trail, have a corrupt trail, or are dead letters (by the original's topic)."""
+    """How many records were read, have no trail or a corrupt one, or are dead letters (by their topic)."""
 
     def __init__(self) -> None:
+        self.read = 0
         self.without = 0
         self.corrupt = 0
         self.dead_letters: Counter[str] = Counter()
@@ -122,6 +122,7 @@ def _runs_of(
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
     counts = _Counts()
     for message in messages:
+        counts.read += 1
         try:
             headers = decode(Headers(record_of(message).headers))
             trail = read_trail(headers)
@@ -164,7 +165,7 @@ def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
         client.close()
 
 
-def _show(runs: list[JobRun], counts: _Counts, *, emitted: bool) -> None:
+def _show(runs: list[JobRun], counts: _Counts, last: int, *, emitted: bool) -> None:
     console = output_console()
     for run in runs:
         span = f"  {time_text(run.began_ms)} to {time_text(run.latest_ms)}"
@@ -181,5 +182,12 @@ def _show(runs: list[JobRun], counts: _Counts, *, emitted: bool) -> None:
         console.print(Text(f"{counted(count, 'record')}: dead letters of {name}"))
     if counts.corrupt:
         console.print(Text(f"left out: {counted(counts.corrupt, 'record')} with a corrupt trail", "red"))
+    console.print(
+        Text(
+            f"read: {counted(counts.read, 'record')}, at most the last {last:,} of each partition (--count); "
+            "trails are as their writers claim, and no signature was verified",
+            "dim",
+        )
+    )
     if emitted:
         console.print(Text(f"sent {counted(2 * len(runs), 'event')}", "dim"))

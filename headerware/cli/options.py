@@ -35,6 +35,25 @@ partition_option: Final = click.option(
 )
 
 
+count_option: Final = click.option(
+    "-n", "--limit", "--count", "count", type=click.IntRange(1), help="Stop after this many records."
+)
+
+
+def last_records_option(default: int) -> Callable[[_Command], _Command]:
+    """Return the option ``--count`` of a command that reads the last records of each partition."""
+    return click.option(
+        "-n",
+        "--limit",
+        "--count",
+        "count",
+        type=click.IntRange(1),
+        default=default,
+        show_default=True,
+        help="How many of the last records to read of each partition.",
+    )
+
+
 def config_option(
     text: str, *, envvar: str | None = CONFIG_VARIABLE, exists: bool = True, required: bool = False
 ) -> Callable[[_Command], _Command]:

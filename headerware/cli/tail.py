@@ -14,9 +14,9 @@ import click
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option, partition_option
+from headerware.cli.options import config_option, count_option, partition_option
 from headerware.cli.tables import output_console
-from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
+from headerware.cli.tail_lines import NO_CHAIN, Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.extras import install_command
@@ -76,7 +76,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="beginning, end, an offset, -N (records before the end of each partition), a time, or an age (15m).",
 )
 @partition_option
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many records.")
+@count_option
 @click.option(
     "--until-end",
     is_flag=True,
@@ -183,6 +183,8 @@ def show_records(
     steps of ``chain`` run; the steps of ``left_out`` only observe, and do not run.
     """
     if (output.json_lines or output.brief or output.plain) or not _is_terminal():
+        if not (output.json_lines or view.names or view.left_out):
+            click.echo(f"{NO_CHAIN}; records are shown as they are on the wire", err=True)
         _print(batches, output)
         return
     from headerware.cli.tail_view import TailView  # noqa: PLC0415 - it takes textual

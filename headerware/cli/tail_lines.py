@@ -19,7 +19,18 @@ from headerware.core.printable import printable
 from headerware.interceptors.trail_timeline import time_text
 
 if TYPE_CHECKING:
-    from headerware.ops.tail import Outcome, Part, RecordView, SignatureView, StepView, TailedRecord
+    from collections.abc import Sequence
+
+    from headerware.ops.tail import (
+        EncryptedFieldView,
+        EncryptionView,
+        Outcome,
+        Part,
+        RecordView,
+        SignatureView,
+        StepView,
+        TailedRecord,
+    )
 
 Values = Literal["none", "text", "hex"]
 """How keys, values and headers' values are shown; ``none`` shows their sizes."""
@@ -33,6 +44,7 @@ OUTCOMES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "held_back": ("?", "held back", "bold yellow"),
 }
 """The sign, the word and the colour of each outcome."""
+NO_CHAIN: Final = "no chain: name its file with -c"
 _STEP_STYLES: Final = {
     "refused": "bold red",
     "held_back": "bold yellow",
@@ -75,11 +87,13 @@ def title(record: TailedRecord) -> Text:
 
 
 def sizes_text(record: TailedRecord) -> str:
-    """Return the size on the wire, and the size that the application gets."""
-    wire = "" if record.wire is None else f"{record.wire.size_bytes:,} B"
+    """Return the size on the wire, and the size that the application gets; an object has no size."""
+    wire = "" if record.wire is None else _size_text(record.wire.size_bytes)
     if not record.application:
         return wire
-    return f"{wire} -> {sum(view.size_bytes for view in record.application):,} B".strip()
+    sizes = [view.size_bytes for view in record.application]
+    known = [size for size in sizes if size is not None]
+    return f"{wire} -> {_size_text(sum(known) if len(known) == len(sizes) else None)}".strip()
 
 
 def note(record: TailedRecord) -> str:
@@ -138,17 +152,26 @@ def chain_lines(record: TailedRecord) -> list[Text]:
     wide = max((len(step.step) for step in record.steps), default=0)
     wide = max(wide, len("on the wire"))
     before = record.wire.size_bytes
-    lines = [Text(f"{'on the wire':<{wide}}  {before:>11,} B")]
+    lines = [Text(f"{'on the wire':<{wide}}  {_size_text(before):>13}")]
     for step in record.steps:
-        change = f"{step.size_bytes - before:+,}" if step.size_bytes != before else ""
+        size, change = step.size_bytes, ""
+        if size is not None and before is not None and size != before:
+            change = f"{size - before:+,}"
         lines.append(
             Text(
-                f"{step.step:<{wide}}  {step.size_bytes:>11,} B  {change:>11}  {_did(step)}".rstrip(),
+                f"{step.step:<{wide}}  {_size_text(size):>13}  {change:>11}  {_did(step)}".rstrip(),
                 _STEP_STYLES.get(step.outcome, ""),
             )
         )
-        before = step.size_bytes
+        before = size
+    if record.not_run:
+        lines.append(Text(not_run_text(record.not_run), "dim"))
     return lines
+
+
+def not_run_text(names: Sequence[str]) -> str:
+    """Return a line about the interceptors of a chain that only observe, and are left out."""
+    return f"not run: {', '.join(names)}"
 
 
 def signature_lines(record: TailedRecord) -> list[Text]:
@@ -168,20 +191,29 @@ def signature_lines(record: TailedRecord) -> list[Text]:
 
 
 def encryption_lines(record: TailedRecord) -> list[Text]:
-    """Return under which key a record is encrypted, and whether the chain has decrypted it."""
-    found = record.encryption
-    if found is None:
-        return []
+    """Return under which key a record and its fields are encrypted, and whether they were decrypted."""
+    lines = []
+    if record.encryption is not None:
+        lines = _encrypted_lines("", record.encryption)
+        if record.encryption.encrypts_key:
+            lines.append(Text("the record's key is encrypted, too", "dim"))
+    alike: dict[EncryptedFieldView, list[str]] = {}
+    for view in record.encrypted_fields:
+        alike.setdefault(msgspec.structs.replace(view, field=""), []).append(printable(view.field))
+    for view, fields in alike.items():
+        lines += _encrypted_lines(f"{', '.join(fields)} ", view)
+    return lines
+
+
+def _encrypted_lines(what: str, found: EncryptionView | EncryptedFieldView) -> list[Text]:
     version = f" v{printable(found.key_version)}" if found.key_version else ""
     done = Text("decrypted", "green") if found.decrypted else Text("not decrypted", "yellow")
     lines = [
-        Text.assemble(f"under {printable(found.key_id)}{version}, ", done),
+        Text.assemble(f"{what}under {printable(found.key_id)}{version}, ", done),
         Text(f"for {_topic_text(found.cluster, found.topic)}"),
     ]
     if found.signer:
         lines.append(Text(f"to be signed with {printable(found.signer)}", "dim"))
-    if found.encrypts_key:
-        lines.append(Text("the record's key is encrypted, too", "dim"))
     return lines
 
 
@@ -189,19 +221,24 @@ def timeline_lines(record: TailedRecord) -> list[Text]:
     """Return the lines of a record's trail."""
     if record.trail is None:
         return [Text("a trail that cannot be read", "yellow")]
+    is_verified = record.signature is not None and record.signature.verified
     if record.dead_letter_of is not None:
-        found_in = record.cluster, record.topic
-        return trail_lines(record.trail, found_in=found_in, dead_letter_of=record.dead_letter_of)
+        return trail_lines(
+            record.trail,
+            found_in=(record.cluster, record.topic),
+            dead_letter_of=record.dead_letter_of,
+            is_verified=is_verified,
+        )
     if not record.trail.entries:
         return [Text("no trail", "dim")]
-    return trail_lines(record.trail, found_in=(None, record.topic))
+    return trail_lines(record.trail, found_in=(None, record.topic), is_verified=is_verified)
 
 
 def part_text(part: Part, values: Values) -> str:
     """Return a key or a value on one line."""
     if part.kind == "null":
         return "null"
-    size = f"{part.size_bytes:,} B" if part.kind == "bytes" else part.kind
+    size = part.kind if part.size_bytes is None else _size_text(part.size_bytes)
     if values == "none":
         return size
     return f"{size}  {payload_text(part, values)}"
@@ -209,7 +246,7 @@ def part_text(part: Part, values: Values) -> str:
 
 def payload_text(part: Part, values: Values) -> str:
     """Return a payload on one line, as text if it is text and text was asked for, else as hexadecimal."""
-    cut = "..." if len(part.beginning) < part.size_bytes else ""
+    cut = "..." if part.is_cut else ""
     text = None if values == "hex" else _decoded(part.beginning)
     return f"0x{part.beginning.hex()}{cut}" if text is None else f"{printable(text)}{cut}"
 
@@ -225,7 +262,7 @@ def as_json(record: TailedRecord, values: Values) -> dict[str, Any]:
 
 def _value_lines(part: Part, values: Values) -> list[Text]:
     lines = [Text(f"{'value':<8}{part_text(part, values)}")]
-    if values != "text" or part.kind == "null" or len(part.beginning) < part.size_bytes:
+    if values != "text" or part.kind == "null" or part.is_cut:
         return lines
     try:
         found = json.loads(part.beginning)
@@ -233,7 +270,7 @@ def _value_lines(part: Part, values: Values) -> list[Text]:
         return lines
     if not isinstance(found, dict | list) or not found:
         return lines
-    size = f"{part.size_bytes:,} B" if part.kind == "bytes" else part.kind
+    size = part.kind if part.size_bytes is None else _size_text(part.size_bytes)
     pretty = json.dumps(found, indent=2, ensure_ascii=False).splitlines()
     return [Text(f"{'value':<8}{size}, JSON"), *(Text(f"  {printable(line)}") for line in pretty)]
 
@@ -245,6 +282,10 @@ def _header_lines(headers: tuple[tuple[str, Part], ...], values: Values) -> list
         Text.assemble(f"  {name:<{wide}}  ", (part_text(part, values), "dim"))
         for name, (_, part) in zip(names, headers, strict=True)
     ]
+
+
+def _size_text(size_bytes: int | None) -> str:
+    return "object" if size_bytes is None else f"{size_bytes:,} B"
 
 
 def _did(step: StepView) -> str:
@@ -298,4 +339,4 @@ def _part_json(part: Part, values: Values) -> dict[str, Any]:
         return found
     text = None if values == "hex" else _decoded(part.beginning)
     found |= {"hex": part.beginning.hex()} if text is None else {"text": text}
-    return found | {"cut": len(part.beginning) < part.size_bytes}
+    return found | {"cut": part.is_cut}

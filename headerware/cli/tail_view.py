@@ -22,11 +22,13 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from headerware.cli.tail_lines import (
+    NO_CHAIN,
     OUTCOMES,
     Values,
     as_json,
     chain_lines,
     encryption_lines,
+    not_run_text,
     note,
     part_text,
     reason_lines,
@@ -127,8 +129,8 @@ class TailView(App[None]):
         self._table = _Records(id="records", cursor_type="row", zebra_stripes=True)
         self._prompt = Input(id="prompt")
         self._topic = topic
-        self._chain = " -> ".join(reversed(chain)) or "no chain"
-        self._left_out = f" (not run: {', '.join(left_out)})" if left_out else ""
+        self._chain = " -> ".join(reversed(chain)) or ("" if left_out else NO_CHAIN)
+        self._left_out = f" ({not_run_text(left_out)})" if left_out else ""
         self.values: Values = values
         """How keys and values are shown."""
         self.paused: bool = False
@@ -233,7 +235,7 @@ class TailView(App[None]):
             parts.append("refused only")
         if self._where is not None:
             parts.append(f"where {self._where.text}")
-        parts.append(f"{self._chain}{self._left_out}")
+        parts.append(f"{self._chain}{self._left_out}".strip())
         style = "bold red" if self._reader.failure is not None else ""
         self._status.update(Text(printable("  |  ".join(parts)), style, no_wrap=True))
 
@@ -389,6 +391,7 @@ class RecordScreen(Screen[None]):
             with Horizontal():
                 yield _pane("signature", "signature")
                 yield _pane("trail", "trail")
+            yield _pane("encryption", "encryption")
             with Horizontal():
                 yield _pane("wire", "on the wire")
                 yield _pane("application", "application")
@@ -410,11 +413,13 @@ class RecordScreen(Screen[None]):
             "wire": [] if record.wire is None else view_lines(record.wire, values, record.headers),
             "application": application or [Text(f"{nothing[0]} {nothing[1]}: gets nothing", nothing[2])],
             "chain": chain_lines(record),
-            "signature": [*signature_lines(record), *encryption_lines(record)],
+            "signature": signature_lines(record),
+            "encryption": encryption_lines(record),
             "trail": timeline_lines(record),
         }
         for name, lines in panes.items():
             self.query_one(f"#{name}", Static).update(Text("\n").join(lines))
+        self.query_one("#encryption").display = bool(panes["encryption"])
 
     def action_move(self, step: int) -> None:
         """Show a neighbour."""

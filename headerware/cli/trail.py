@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,26 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import partition_option, total_time_option
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import (
+    config_option,
+    last_records_option,
+    partition_option,
+    total_time_option,
+)
 from headerware.cli.tables import output_console
+from headerware.core.chain import Chain, load_chain
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
+from headerware.core.printable import printable
+from headerware.core.topics import TopicPatterns
+from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.kafka.reader import Start, TopicReader
+from headerware.ops.verify import Verification
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
@@ -32,10 +44,14 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 
 @click.command()
 @click.argument("topic", required=False)
+@config_option(
+    "The chain's file, whose step sign verifies the records; without this, HEADERWARE_CONFIG names the file, "
+    "or nothing is verified."
+)
 @cluster_options
 @partition_option
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
+@last_records_option(10)
 @total_time_option("30s")
 @click.option("--value", "text", help="Decode this value of hw.trail.")
 @click.option(
@@ -44,10 +60,11 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def trail(
     topic: str | None,
+    config: str | None,
     cluster: Cluster,
     partition: int | None,
     offset: int | None,
-    limit: int,
+    count: int,
     timeout_s: float,
     text: str | None,
     path: str | None,
@@ -57,6 +74,9 @@ def trail(
 
     The records are the last records of TOPIC, or one header value from --value or --file. A topic is never
     changed by its readers: to see who has read a record of TOPIC, look at the topic that the reader wrote to.
+
+    Anybody who may write to the topic can write any trail. With a chain that signs, each record is verified,
+    and the trail of a record without a valid signature is marked "(not verified)".
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
@@ -69,12 +89,23 @@ def trail(
         return
     settings = cluster.settings_for("TOPIC")
     group_id = "headerware-trail"
+    chain = Chain() if config is None else load_chain(config)
     with (
         kafka_errors(topic),
         TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout_s) as reader,
+        ExitStack() as stack,
     ):
-        show = _RecordPrinter(reader.cluster_id, as_json=as_json)
-        reader.start(Start("last", limit) if offset is None else Start("offset", offset), limit=limit)
+        verification = None
+        if any(isinstance(step, Sign) and TopicPatterns(step.topics).matches(topic) for step in chain):
+            log_nothing()  # a log line would appear among the records
+            verification = stack.enter_context(
+                closing(Verification(chain, topic, cluster_id=reader.cluster_id))
+            )
+        show = _RecordPrinter(reader.cluster_id, verification, as_json=as_json)
+        reader.start(Start("last", count) if offset is None else Start("offset", offset), limit=count)
+        if verification is None and not as_json:
+            why = "no chain was given (-c)" if config is None else f"{config} does not sign {topic}"
+            click.echo(f"{printable(why)}: trails are as their writers claim", err=True)
         for batch in reader.to_end():
             for message in batch:
                 show(message)
@@ -99,8 +130,9 @@ def _check_usage(
 class _RecordPrinter:
     """Print the trail of each record; a message in slices has it in its first slice only."""
 
-    def __init__(self, cluster_id: str | None, *, as_json: bool) -> None:
+    def __init__(self, cluster_id: str | None, verification: Verification | None, *, as_json: bool) -> None:
         self._cluster_id = cluster_id
+        self._verification = verification
         self._as_json = as_json
         self._decode = HeaderIdCodec(_no_id, default_name_of).decode
         self._sliced: set[bytes] = set()
@@ -114,7 +146,12 @@ class _RecordPrinter:
             "partition": record.partition,
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
+            "verified": None,
         }
+        if self._verification is not None:
+            verified = self._verification.verified(record)
+            found["verified"] = verified is not None
+            record = verified or record  # the headers that were added after signing are left out
         try:
             headers = self._decode(Headers(record.headers))
             values = headers.all(SLICE_HEADER)
@@ -148,22 +185,28 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
         console.print(_title(found))
         if found.get("slice"):
             first = found["offset"] - found["slice"]
-            text = f"the trail is in the first slice, at offset {first} or earlier (--offset, --limit)"
+            text = f"the trail is in the first slice, at offset {first} or earlier (--offset, --count)"
             console.print(Text(f"  {text}", "dim"))
             return
     origin = None if found is None else found.get("dead_letter_of")
     found_in = None if found is None else (found.get("cluster"), found["topic"])
-    for line in trail_lines(trail, found_in=found_in, dead_letter_of=origin):
+    is_verified = None if found is None else found.get("verified")
+    for line in trail_lines(trail, found_in=found_in, dead_letter_of=origin, is_verified=is_verified):
         console.print(Text("  ").append_text(line))
 
 
 def trail_lines(
-    trail: TrailReading, *, found_in: ClusterAndTopic | None = None, dead_letter_of: str | None = None
+    trail: TrailReading,
+    *,
+    found_in: ClusterAndTopic | None = None,
+    dead_letter_of: str | None = None,
+    is_verified: bool | None = None,
 ) -> list[Text]:
     """Return the lines of a trail in columns for a terminal: when, how long after, who, and what.
 
     ``found_in`` shows a gap at the end, between the last entry and the topic of the record;
-    ``dead_letter_of`` names the original of a dead letter.
+    ``dead_letter_of`` names the original of a dead letter. If ``is_verified`` is False, a line says that
+    no valid signature covers the trail; None is for a trail whose record was not verified.
     """
     steps = timeline(trail, found_in=found_in, dead_letter_of=dead_letter_of)
     afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]
@@ -171,7 +214,7 @@ def trail_lines(
         max(map(len, afters), default=0),
         max((len(step.by_whom or "?") for step in steps), default=0),
     )
-    lines = []
+    lines = [Text("(not verified)", "yellow")] if trail.entries and is_verified is False else []
     for step, after in zip(steps, afters, strict=True):
         if step.when_ms is None:
             lines.append(Text(f"{'':24}  {after:>{wide}}  {step.text}", style=_STYLES[step.kind]))

@@ -446,8 +446,8 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
         except HeaderwareError as error:
             yield _fail(check, str(error), "without the keyring, no client with this chain starts")
             continue
-        ids, now_ms = {key.id for key in keyring.keys}, wall_clock_ms()
-        yield _ok(check, f"{counted(len(keyring.keys), 'version')} of {counted(len(ids), 'key')}")
+        usable, now_ms = [key.id for key in keyring.keys if "sign" in key.use], wall_clock_ms()
+        yield _ok(check, f"{counted(len(usable), 'version')} of {counted(len({*usable}), 'key')}")
         signing: Key | None = None
         signer = None if side == "consumer" else step.key_id
         try:

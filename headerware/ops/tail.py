@@ -8,7 +8,9 @@ their trail entries, spans and reports are about real consumers. A dead letter i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -20,6 +22,7 @@ from headerware.core.context import Context, wall_clock_ms
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import (
     ConfigError,
+    DecryptionError,
     HeaderError,
     HeaderwareError,
     HeldBackError,
@@ -48,7 +51,7 @@ from headerware.registry.names import NamesSource
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from headerware.core.services import Direction
     from headerware.kafka.reader import TopicReader
@@ -60,7 +63,13 @@ Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused", "he
 cannot be read. The record may be good: a consumer waits for it, and skips nothing.
 """
 
+# Their home, headerware.interceptors.encrypt, imports cryptography.
 ENCRYPT_HEADER: Final = "hw.encrypt"
+FIELD_PREFIX: Final = "hw-encrypted:"
+_MAX_FIELDS: Final = 100
+"""How many encrypted fields of a record are shown."""
+_MAX_PATH: Final = 1_000
+"""How many characters the path of an encrypted field may have to be shown."""
 _MAX_MESSAGES: Final = 1_024
 """How many messages in slices are remembered because their first slice met the conditions."""
 
@@ -72,14 +81,16 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A key, a value or a header's value, cut to a bounded size.
 
     Args:
-        size_bytes: the complete size; 0 for a null, and for a deserialized object.
+        size_bytes: the complete size; 0 for a null, and None for a deserialized object, which has no size.
         beginning: the first bytes; for a deserialized object, the first bytes of its JSON.
         kind: ``bytes``, ``null``, or the type of the deserialized object.
+        is_cut: whether ``beginning`` is not all of it.
     """
 
-    size_bytes: int
+    size_bytes: int | None
     beginning: bytes
     kind: str = "bytes"
+    is_cut: bool = False
 
 
 class RecordView(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +101,8 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
         key: the key.
         value: the value.
         headers: the headers, in order.
-        size_bytes: the size of the key, the value, and the headers' names and values together.
+        size_bytes: the size of the key, the value, and the headers' names and values together; None if the
+            key or the value is an object.
         header_bytes: the size of the headers' names and values.
     """
 
@@ -98,7 +110,7 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
     key: Part
     value: Part
     headers: tuple[tuple[str, Part], ...]
-    size_bytes: int
+    size_bytes: int | None
     header_bytes: int
 
 
@@ -109,8 +121,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
         step: the interceptor's name.
         outcome: ``changed``, ``unchanged``, ``waits`` (the step keeps the record for later), ``dropped``,
             ``refused``, ``held_back``, or ``skipped`` (the step failed, and the record went on unchanged).
-        size_bytes: the size of the record after this step.
-        value_bytes: the size of its value.
+        size_bytes: the size of the record after this step; None if its key or its value is an object.
+        value_bytes: the size of its value; None if it is an object.
         header_bytes: the size of its headers.
         removed: names of the headers that the step removed.
         added: names of the headers that the step added.
@@ -119,8 +131,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
     step: str
     outcome: Literal["changed", "unchanged", "waits", "dropped", "refused", "held_back", "skipped"]
-    size_bytes: int
-    value_bytes: int
+    size_bytes: int | None
+    value_bytes: int | None
     header_bytes: int
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -179,6 +191,28 @@ class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
     encrypts_key: bool
 
 
+class EncryptedFieldView(msgspec.Struct, frozen=True, kw_only=True):
+    """A field that ``encrypt_fields`` encrypted, proved by decryption or only claimed.
+
+    Args:
+        field: the path of the field, as in the option ``fields``: a list on the path has no part in it.
+        decrypted: whether the chain has decrypted the field; if not, anyone may have written these facts.
+        key_id: the id of the key-encryption key.
+        key_version: the version of this key as the key service states it; may be empty.
+        cluster: the cluster that the field was encrypted for; empty if the producer did not know it.
+        topic: the topic that the field was encrypted for.
+        signer: the id of the key that signs the record; empty if the producer's chain does not sign.
+    """
+
+    field: str
+    decrypted: bool
+    key_id: str
+    key_version: str
+    cluster: str
+    topic: str
+    signer: str
+
+
 class SliceView(msgspec.Struct, frozen=True, kw_only=True):
     """The slice of a message that a record contains.
 
@@ -223,11 +257,14 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
         headers: the headers on the wire, with names in place of ids.
         application: the records that an application gets.
         steps: the steps of the chain, in the order of consuming.
+        not_run: names of the interceptors of the chain that only observe, and did not run.
         refusal: the error for which the record was refused, held back or dropped; None without an error.
         dead_letter_topic: the topic that its dead letter would be sent to.
         slice: the slice of a message that the record contains; None if it is not a slice.
         signature: the signature; None if the record has no readable one.
         encryption: the encryption; None if the record has no readable ``hw.encrypt``.
+        encrypted_fields: the encrypted fields of the value, a hundred at most; found in objects that the
+            chain makes, and in values that are JSON.
         trail: the services that the record passed; None if the header cannot be read.
         dead_letter_of: for a dead letter, the position of its original as text; else None.
         cluster: the id of the cluster that the record was read from; None if it is not known.
@@ -242,11 +279,13 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, Part], ...] = ()
     application: tuple[RecordView, ...] = ()
     steps: tuple[StepView, ...] = ()
+    not_run: tuple[str, ...] = ()
     refusal: Refusal | None = None
     dead_letter_topic: str | None = None
     slice: SliceView | None = None
     signature: SignatureView | None = None
     encryption: EncryptionView | None = None
+    encrypted_fields: tuple[EncryptedFieldView, ...] = ()
     trail: TrailReading | None = TrailReading()
     dead_letter_of: str | None = None
     cluster: str | None = None
@@ -390,6 +429,11 @@ class ChainView:
         running = [interceptor for interceptor, left in zip(chain, observing, strict=True) if not left]
         self.names: Final = Chain(running).names
         """The names of the interceptors that run, in the order of sending."""
+        self._decrypting: Final = {
+            name
+            for name, interceptor in zip(self.names, running, strict=True)
+            if getattr(interceptor, "type", None) == "encrypt_fields"
+        }
         self._cluster_id = cluster_id
         self._where = tuple(where)
         self._key = None if key is None else key.encode("utf-8", "surrogateescape")
@@ -497,15 +541,26 @@ class ChainView:
             headers=self._headers(headers),
             application=tuple(map(self._view, application)),
             steps=tuple(self._steps(what)),
+            not_run=tuple(self.left_out),
             refusal=None if error is None or what in ("delivered", "waits") else _refusal(error),
             dead_letter_topic=self._dead_letters[0] if self._dead_letters else None,
             slice=None if part is None else _slice_view(part),
             signature=_signature(headers, None if verified is None else verified.verified),
             encryption=_encryption(headers, record, application),
+            encrypted_fields=self._encrypted_fields(record),
             trail=_trail(application[0].headers if application else headers),
             dead_letter_of=None if origin is None else str(origin),
             cluster=self._cluster_id,
         )
+
+    def _encrypted_fields(self, record: Record) -> tuple[EncryptedFieldView, ...]:
+        values = [record.value, *(before.value for _, before, _ in self._calls)]
+        decrypted: set[str] = set()
+        for step, before, result in self._calls:
+            if step in self._decrypting and isinstance(result, Record):
+                decrypted.update(text for _, text in _field_texts(before.value))
+                decrypted.difference_update(text for _, text in _field_texts(result.value))
+        return next((found for value in values if (found := _field_views(value, decrypted))), ())
 
     def _raised(self) -> HeaderwareError | None:
         """Return the error of the last step that was called; None if the step did not fail."""
@@ -541,12 +596,11 @@ class ChainView:
             or after.headers != before.headers
             or after.topic != before.topic
         )
-        key_bytes, value_bytes = _size(after.key), _size(after.value)
-        header_bytes = _header_bytes(after.headers)
+        value_bytes, header_bytes = _size(after.value), _header_bytes(after.headers)
         return StepView(
             step=step,
             outcome="changed" if outcome == "unchanged" and changed else outcome,
-            size_bytes=key_bytes + value_bytes + header_bytes,
+            size_bytes=_sum(_size(after.key), value_bytes, header_bytes),
             value_bytes=value_bytes,
             header_bytes=header_bytes,
             removed=tuple(name for name in dict.fromkeys(old) if name not in new),
@@ -562,6 +616,8 @@ class ChainView:
             timestamp_ms=record.timestamp_ms,
             outcome="delivered",
             application=(self._view(record),),
+            not_run=tuple(self.left_out),
+            signature=_signature(record.headers, record.verified),
             trail=_trail(record.headers),
         )
 
@@ -573,7 +629,7 @@ class ChainView:
             key=key,
             value=value,
             headers=self._headers(record.headers),
-            size_bytes=key.size_bytes + value.size_bytes + header_bytes,
+            size_bytes=_sum(key.size_bytes, value.size_bytes, header_bytes),
             header_bytes=header_bytes,
         )
 
@@ -584,20 +640,34 @@ class ChainView:
         if part is None:
             return Part(size_bytes=0, beginning=b"", kind="null")
         if isinstance(part, bytes):
-            return Part(size_bytes=len(part), beginning=part[: self._max_part_bytes])
+            return self._cut(part, "bytes", len(part))
         try:
             shown = msgspec.json.encode(part, enc_hook=repr)
         except Exception:  # noqa: BLE001 - a deserializer may return any object; its repr is shown then
             shown = repr(part).encode("utf-8", "replace")
-        return Part(size_bytes=0, beginning=shown[: self._max_part_bytes], kind=type(part).__name__)
+        return self._cut(shown, type(part).__name__, None)
+
+    def _cut(self, content: bytes, kind: str, size_bytes: int | None) -> Part:
+        beginning = content[: self._max_part_bytes]
+        return Part(
+            size_bytes=size_bytes, beginning=beginning, kind=kind, is_cut=len(beginning) < len(content)
+        )
 
 
 def _no_id(name: str) -> None:
     """Return no id: ids are only read here."""
 
 
-def _size(part: Any) -> int:
-    return len(part) if isinstance(part, bytes) else 0
+def _size(part: Any) -> int | None:
+    """Return the size of bytes, 0 for null, and None for an object."""
+    if part is None:
+        return 0
+    return len(part) if isinstance(part, bytes) else None
+
+
+def _sum(*sizes: int | None) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _header_bytes(headers: Headers) -> int:
@@ -708,6 +778,59 @@ def _encryption(headers: Headers, record: Record, application: Sequence[Record])
             encrypts_key=statement.key_is_encrypted,
         )
     return None
+
+
+def _field_views(value: Any, decrypted: Container[str]) -> tuple[EncryptedFieldView, ...]:
+    """Return the encrypted fields of a value; ``decrypted`` has the texts that the chain has decrypted."""
+    found: dict[EncryptedFieldView, None] = {}  # the elements of a list have one path
+    for field, text in _field_texts(value):
+        from headerware.interceptors.encrypt.fields import statement_of_field  # noqa: PLC0415 - it imports cryptography
+
+        with suppress(WireFormatError, DecryptionError):  # the chain reports the error
+            statement = statement_of_field(text)
+            view = EncryptedFieldView(
+                field=field,
+                decrypted=text in decrypted,
+                key_id=statement.key_id,
+                key_version=statement.key_version,
+                cluster=statement.cluster,
+                topic=statement.topic,
+                signer=statement.signer,
+            )
+            found[view] = None
+        if len(found) == _MAX_FIELDS:
+            break
+    return tuple(found)
+
+
+def _field_texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each encrypted field in an object, or in bytes that are JSON."""
+    if isinstance(value, bytes):
+        if FIELD_PREFIX.encode() not in value:
+            return
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return
+    # Iterators, and not lists: the writer of a record may have made many names beneath a long path.
+    inside: list[Iterator[tuple[str, Any]]] = [iter([("", value)])]
+    while inside:
+        path, item = next(inside[-1], (None, None))
+        if path is None:
+            inside.pop()
+        elif isinstance(item, Mapping):
+            inside.append(_named(path, item))
+        elif isinstance(item, list):
+            inside.append(zip(repeat(path), item, strict=False))
+        elif isinstance(item, str) and item.startswith(FIELD_PREFIX) and len(path) <= _MAX_PATH:
+            yield path, item
+
+
+def _named(path: str, fields: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the value of each field of an object, as the option ``fields`` writes paths."""
+    for name, value in fields.items():
+        step = str(name).replace("\\", r"\\").replace(".", r"\.")
+        yield f"{path}.{step}" if path else step, value
 
 
 # The reader and the view together

@@ -43,6 +43,7 @@ from headerware.interceptors.encrypt.envelope import (
     SALT_BYTES,
     TAIL_BYTES,
     Statement,
+    decode_statement,
     decrypted,
     deriver,
     prefixed,
@@ -297,6 +298,16 @@ def _encoded(path: _Path) -> bytes:
         for step in path
     ]
     return bytes((len(steps),)) + b"".join(steps)
+
+
+def statement_of_field(text: str) -> Statement:
+    """Return the statement of an encrypted field, which anybody may have written until it is decrypted.
+
+    Raises:
+        DecryptionError: the text is not of two parts in base64.
+        WireFormatError: the statement cannot be read.
+    """
+    return decode_statement(_parts(text, ())[0])
 
 
 def _parts(text: str, path: _Path) -> tuple[bytes, bytes]:

@@ -408,6 +408,41 @@ class TestExplain:
         assert line.startswith(f"  growth:  {sum(added.values()):+,} bytes for a value of 1,000: trail +")
         assert run("explain", signing, "--open").exit_code == 2
 
+    def test_opened_measures_the_time_of_each_interceptor(self, config: Path) -> None:
+        (line,) = (
+            line
+            for line in run("explain", config, "orders.us", "--open").stdout.splitlines()
+            if line.startswith("  time:")
+        )
+        numbers = r"[\d.,]+"
+        assert re.fullmatch(
+            rf"  time:    {numbers} microseconds a record, measured here now: "
+            rf"trail {numbers}, \[red\]squeeze\[/\] {numbers}",
+            line,
+        )
+        found = json.loads(run("explain", config, "orders.us", "--open", "--json").stdout)["result"]
+        assert [each["microseconds"] > 0 for each in found["growth"]] == [True, True]
+        assert found["not_measured"] == []
+
+    def test_opened_names_what_it_did_not_measure_and_why(self, tmp_path: Path) -> None:
+        edit_keyring(tmp_path / "k.json", lambda ring: with_new_key(ring, "cards", "aes-256"), create=True)
+        path = tmp_path / "chain.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "encrypt_fields"\nkey_id = "cards"\nfields = ["card.number"]\n'
+            'key_service = { type = "file", keyring = "k.json" }\n'
+            '[[interceptors]]\ntype = "serialize"\nvalue = "json"\n'
+            '[[interceptors]]\ntype = "trail"\nservice = "s"\n'
+        )
+        shown = run("explain", path, "orders", "--open").stdout
+        on_objects = "it works on objects, and its cost depends on the object"
+        assert f"\n  not measured: encrypt_fields, serialize ({on_objects})\n" in shown
+        found = json.loads(run("explain", path, "orders", "--open", "--json").stdout)["result"]
+        assert [each["name"] for each in found["growth"]] == ["trail"]
+        assert found["not_measured"] == [
+            {"name": "encrypt_fields", "reason": on_objects},
+            {"name": "serialize", "reason": on_objects},
+        ]
+
     def test_shows_no_secret(self, config: Path) -> None:
         for arguments in ([], ["--json"]):
             result = run("explain", config, *arguments)

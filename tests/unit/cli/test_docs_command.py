@@ -54,6 +54,8 @@ class TestDocs:
             ("TRAIL.MD", "docs/trail.md"),
             ("Docs/Guides/README.md", "docs/guides/README.md"),
             ("signature", "spec/signature.md"),
+            ("rotate", "docs/guides/rotate-keys.md"),
+            ("started", "docs/getting-started.md"),
         ],
     )
     def test_prints_the_markdown_of_a_page_into_a_pipe(self, given: str, file: str) -> None:
@@ -64,6 +66,10 @@ class TestDocs:
         result = docs(given)
         assert result.exit_code == 2
         assert f"there is no page '{given}'; did you mean '{meant}'?" in result.output
+
+    def test_does_not_choose_between_pages_that_begin_alike(self) -> None:
+        result = docs("from-")
+        assert (result.exit_code, "there is no page 'from-'" in result.output) == (2, True)
 
     def test_answers_as_json(self) -> None:
         assert json.loads(docs("trail", "--json").output)["result"]["page"] == "trail"

@@ -41,7 +41,15 @@ class TestDoctor:
         assert "topic a\\x1b[2Jb" in text
         assert "\x1b" not in text
 
-    @pytest.mark.parametrize("asked", [("orders",), ("--group", "billing"), ("-X", "client.id=shop")])
+    def test_takes_topics_as_check_does(self, embedded_cluster: EmbeddedCluster) -> None:
+        servers = embedded_cluster.bootstrap_servers
+        given = ("a", "--topic", "b", "--topic", "a", "--bootstrap-servers", servers)
+        lines = doctor(*given).stdout.splitlines()
+        assert [name for line in lines for name in ("a", "b") if f" topic {name}: " in line] == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        "asked", [("orders",), ("--topic", "orders"), ("--group", "billing"), ("-X", "client.id=shop")]
+    )
     def test_a_cluster_that_is_asked_for_must_be_named(self, asked: tuple[str, ...]) -> None:
         result = doctor(*asked)
         assert result.exit_code == 2

@@ -110,7 +110,7 @@ class TestVariables:
         embedded_cluster.create_topic("by-variable")
         monkeypatch.setenv("HEADERWARE_BOOTSTRAP_SERVERS", embedded_cluster.bootstrap_servers)
         result = CliRunner().invoke(main, ["tail", "by-variable", "--until-end"])
-        assert (result.exit_code, result.output) == (0, "")
+        assert (result.exit_code, result.stdout) == (0, "")
 
     @pytest.mark.parametrize(
         "given", [["-b", "given:1"], ["-X", "bootstrap.servers=given:1"], ["-F", "FILE"]]

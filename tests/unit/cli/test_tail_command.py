@@ -131,6 +131,40 @@ class TestTail:
             "reason": "expected a signature, found no hw.sig header",
         }
 
+    def test_names_the_steps_that_did_not_run(self, topic: str) -> None:
+        assert "not run: trail" in "\n".join(self.lines(topic, "-n", "1"))
+        assert self.json(topic)[0]["result"]["not_run"] == ["trail"]
+
+    def test_json_names_the_key_of_encrypted_fields(
+        self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str], tmp_path: Path
+    ) -> None:
+        topic = unique_topic("cards")
+        embedded_cluster.create_topic(topic)
+        edit_keyring(tmp_path / "keys.json", lambda keys: with_new_key(keys, "cards", "aes-256"))
+        (tmp_path / "fields.toml").write_text(
+            '[[interceptors]]\ntype = "encrypt_fields"\nkey_id = "cards"\nfields = ["number"]\n'
+            'key_service = { type = "file", keyring = "keys.json" }\n'
+            '[[interceptors]]\ntype = "serialize"\nvalue = "json"\n'
+        )
+        chain = load_chain(str(tmp_path / "fields.toml"))
+        with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
+            producer.produce(topic, {"number": "4111"}, "k")
+        (found,) = self.json(topic, "--config", str(tmp_path / "fields.toml"))
+        (field,) = found["result"]["encrypted_fields"]
+        assert {name: field[name] for name in ("field", "decrypted", "key_id", "key_version", "topic")} == {
+            "field": "number",
+            "decrypted": True,
+            "key_id": "cards",
+            "key_version": "1",
+            "topic": topic,
+        }
+        (application,) = found["result"]["application"]
+        assert (application["size_bytes"], application["value"]["size_bytes"]) == (None, None)
+        assert found["result"]["steps"][-1]["size_bytes"] is None
+
+    def test_limit_is_another_name_of_count(self, topic: str) -> None:
+        assert len(self.lines(topic, "--brief", "--limit", "1")) == 1
+
     def test_payloads_are_shown_only_if_they_are_asked_for(self, topic: str) -> None:
         for arguments in ((), ("--json",), ("--brief",)):
             text = "\n".join(self.lines(topic, *arguments))
@@ -158,11 +192,12 @@ class TestTail:
         )
         assert result.exit_code == 0, result.output
         assert "? not verified: it claims to be signed with orders-2026 version 1" in result.output
+        assert result.stderr == "no chain: name its file with -c; records are shown as they are on the wire\n"
 
     def test_settings_come_from_a_file_too(self, topic: str, tmp_path: Path) -> None:
         (tmp_path / "client").write_text(f"# a cluster\nbootstrap.servers = {self.servers}\n\n")
         arguments = ["tail", topic, "-F", str(tmp_path / "client"), "--brief", "--until-end"]
-        assert len(CliRunner().invoke(main, arguments).output.splitlines()) == 3
+        assert len(CliRunner().invoke(main, arguments).stdout.splitlines()) == 3
 
     @pytest.mark.parametrize(
         ("arguments", "code", "said"),

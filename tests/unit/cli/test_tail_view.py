@@ -27,8 +27,9 @@ from textual.widgets import DataTable, Input, Static
 from headerware import Chain, Context, Headers, Record
 from headerware.cli.tail_lines import brief_line
 from headerware.cli.tail_view import _QUEUED_BATCHES, RecordScreen, TailView
-from headerware.interceptors import Compress, HeaderIds, Sign, Slice, Trail
+from headerware.interceptors import Compress, Encrypt, HeaderIds, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
+from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView
 from tests.screens import SCREENS, assert_is_in_docs, words_of
@@ -153,6 +154,40 @@ class TestView:
             assert not isinstance(app.screen, RecordScreen)
 
         self.played(records, play)
+
+    def test_an_encrypted_record_has_a_box_for_it(self, tmp_path: Path) -> None:
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "cards", "aes-256"), create=True)
+        encrypt = Encrypt(key_service=FileKeys(keyring=str(keyring)), key_id="cards")
+        with Chain([encrypt]).open(Context(side="producer", now_ms=lambda: NOW)) as session:
+            wire = session.send([Record("orders", b"v", b"k")])
+        shown = looked(Chain([encrypt]), [*wire, Record("orders", b"v", b"k")])
+
+        async def play(app: TailView, pilot: Pilot[None]) -> None:
+            await pilot.press("home", "ctrl+home", "enter")
+            await until_async(lambda: isinstance(app.screen, RecordScreen), pilot.pause)
+            await pilot.pause()
+            pane = app.screen.query_one("#encryption", Static)
+            assert (pane.display, pane.border_title) == (True, "encryption")
+            assert "under cards v1, decrypted" in text_of(app, "encryption")
+            assert "under cards" not in text_of(app, "signature")
+            await pilot.press("right")
+            assert not pane.display
+
+        self.played(shown, play)
+
+    def test_says_that_no_chain_was_given(self, records: list[TailedRecord]) -> None:
+        for chain, left_out, said in (
+            ([], [], "  |  no chain: name its file with -c"),
+            ([], ["trail"], "  |  (not run: trail)"),
+            (["sign"], ["trail"], "  |  sign (not run: trail)"),
+        ):
+            app = TailView([records], topic="orders", chain=chain, left_out=left_out)
+
+            async def play(pilot: Pilot[None], app: TailView = app, said: str = said) -> None:
+                await until_async(lambda: text_of(app, "status").endswith(said), pilot.pause)
+
+            driven(app, play)
 
     def test_q_goes_back_from_a_record_and_ends_the_view(self, records: list[TailedRecord]) -> None:
         async def play(app: TailView, pilot: Pilot[None]) -> None:

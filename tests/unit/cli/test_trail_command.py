@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -8,17 +9,18 @@ import confluent_kafka.admin
 import pytest
 from click.testing import CliRunner, Result
 
-from headerware import Chain, Consumer, Interceptor, Producer, Record
+from headerware import Chain, Consumer, Interceptor, Producer, Record, load_chain
 from headerware.cli import main
 from headerware.cli.trail import trail, trail_lines
 from headerware.core.errors import WireFormatError
 from headerware.interceptors import HeaderIds, Slice, Trail
 from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from headerware.testing import EmbeddedCluster
 
@@ -124,6 +126,10 @@ class TestTrailOfATopic:
             (1, 2),
         ]
 
+    @pytest.mark.parametrize("option", ["-n", "--count", "--limit"])
+    def test_count_has_the_names_that_it_has_elsewhere(self, topic: str, option: str) -> None:
+        assert len(self._json(topic, option, "1")) == 2
+
     def test_shows_one_place(self, topic: str) -> None:
         (found,) = self._json(topic, "--partition", "1", "--offset", "0", "--limit", "1")
         assert (found["partition"], found["offset"], found["left_out"]) == (1, 0, 3)
@@ -227,6 +233,80 @@ class TestTrailOfATopic:
         assert raw.flush(60) == 0
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "0", "--offset", "3")
         assert (result.exit_code, "corrupt: hw.ids" in result.output) == (0, True)
+
+    @pytest.fixture
+    def signing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Return the file of a chain that signs."""
+        monkeypatch.delenv("HEADERWARE_CONFIG", raising=False)
+        edit_keyring(tmp_path / "keys.json", lambda keys: with_new_key(keys, "shop", "ed25519"), create=True)
+        path = tmp_path / "chain.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "trail"\nservice = "shop"\n'
+            '[[interceptors]]\ntype = "slice"\nmax_bytes = 2000\n'
+            '[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"\nkey_id = "shop"\n'
+            '[[interceptors]]\ntype = "header_ids"\n'
+        )
+        return str(path)
+
+    def _send(self, topic: str, signing: str, value: bytes) -> None:
+        with Producer({"bootstrap.servers": self.servers}, chain=load_chain(signing)) as producer:
+            producer.produce(topic, value, partition=0)
+
+    def test_marks_a_trail_without_a_valid_signature(self, topic: str, signing: str) -> None:
+        self._send(topic, signing, b"signed")
+        (message,) = self._raw(topic, 3)
+        copied = confluent_kafka.Producer({"bootstrap.servers": self.servers})
+        copied.produce(topic, b"forged", partition=0, headers=message.headers())
+        assert copied.flush(60) == 0
+        found = self._json(topic, "--partition", "0", "-c", signing, "--offset", "3", "--count", "2")
+        assert [(one["offset"], one["verified"]) for one in found] == [(3, True), (4, False)]
+        assert [[entry["by_whom"] for entry in one["entries"]] for one in found] == [["shop"], ["shop"]]
+        result = run("--bootstrap-servers", self.servers, topic, "--partition", "0", "-c", signing)
+        assert (result.exit_code, result.stderr) == (0, "")
+        lines = result.output.splitlines()
+        titles = [at for at, line in enumerate(lines) if line.startswith(topic)]
+        marked = [lines[at + 1] == "  (not verified)" for at in titles]
+        # The record at 0 has a trail of a stranger, at 1 no trail, and at 2 a corrupt one.
+        assert marked == [True, False, False, False, True]
+
+    def test_does_not_show_a_trail_that_was_added_after_signing_as_verified(
+        self, topic: str, signing: str
+    ) -> None:
+        Path(signing).write_text('[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"\nkey_id = "shop"\n')
+        self._send(topic, signing, b"signed")
+        (message,) = self._raw(topic, 3)
+        raw = confluent_kafka.Producer({"bootstrap.servers": self.servers})
+        raw.produce(
+            topic, message.value(), partition=0, headers=[*(message.headers() or []), (TRAIL_HEADER, VALUE)]
+        )
+        assert raw.flush(60) == 0
+        (found,) = self._json(topic, "--partition", "0", "-c", signing, "--offset", "4")
+        assert found["verified"] is False
+
+    def test_verifies_the_first_slice_of_a_message(self, topic: str, signing: str) -> None:
+        self._send(topic, signing, bytes(5000))
+        (found,) = self._json(topic, "--partition", "0", "-c", signing, "--offset", "3")
+        assert (found["slice"], found["verified"]) == (0, True)
+
+    def test_without_a_chain_that_signs_says_that_trails_are_claims(
+        self, topic: str, signing: str, tmp_path: Path
+    ) -> None:
+        result = run("--bootstrap-servers", self.servers, topic)
+        claims = "trails are as their writers claim\n"
+        assert result.stderr == f"no chain was given (-c): {claims}"
+        assert "(not verified)" not in result.output
+        other = tmp_path / "other.toml"
+        other.write_text('[[interceptors]]\ntype = "trail"\nservice = "shop"\n')
+        result = run("--bootstrap-servers", self.servers, topic, "-c", str(other))
+        assert (result.exit_code, result.stderr) == (0, f"{other} does not sign {topic}: {claims}")
+        assert {one["verified"] for one in self._json(topic)} == {None}
+
+    def _raw(self, topic: str, offset: int) -> list[confluent_kafka.Message]:
+        reader = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "raw"})
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, offset)])
+        found = reader.consume(1, 60)
+        reader.close()
+        return found
 
     def test_a_partition_that_is_not_there_is_an_error(self, topic: str) -> None:
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "7")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from headerware import ConfigError
-from headerware.core.explanation import ExplainedInterceptor, explain
+from headerware import DROP, Chain, ConfigError, Interceptor, Record
+from headerware.core.explanation import ExplainedInterceptor, explain, growth
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,3 +66,33 @@ class TestExplain:
     def test_refuses_what_load_chain_refuses(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="cannot be read"):
             explain(tmp_path / "absent.toml")
+
+
+class Reading(Interceptor, frozen=True):
+    def on_consume(self, record: Record) -> Record:
+        return record
+
+
+class Adding(Interceptor, frozen=True):
+    def on_send(self, record: Record) -> Record:
+        return record.with_value(record.value + bytes(7))
+
+
+class Dropping(Interceptor, frozen=True):
+    def on_send(self, record: Record) -> Any:
+        return DROP
+
+
+class TestGrowth:
+    def test_measures_a_step_or_says_why_not(self) -> None:
+        chain = Chain([Reading(name="reading"), Adding(name="adding"), Dropping(name="dropping")])
+        measured, not_measured = growth(chain, "orders")
+        assert [(each.name, each.size_bytes) for each in measured] == [("adding", 7)]
+        assert [(each.name, each.reason) for each in not_measured] == [
+            ("reading", "it does nothing while a record is sent"),
+            ("dropping", "no record of the sample came out of it"),
+        ]
+
+    def test_leaves_out_steps_of_other_topics(self) -> None:
+        chain = Chain([Adding(topics=("payments",)), Dropping(topics=("payments",))])
+        assert growth(chain, "orders") == ((), ())

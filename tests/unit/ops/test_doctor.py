@@ -141,6 +141,11 @@ class TestChain:
         found = examine(signing(tmp_path), None, ["orders"])
         assert about(found, "keys") == [("ok", "1 version of 1 key")]
 
+    def test_that_cannot_sign_are_not_counted(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        edit_keyring(tmp_path / "keys.json", lambda ring: with_new_key(ring, "cards", "aes-256"))
+        assert about(examine(path), "keys") == [("ok", "1 version of 1 key")]
+
     def test_in_a_file_that_others_can_read_fail(self, tmp_path: Path) -> None:
         path = signing(tmp_path)
         (tmp_path / "keys.json").chmod(0o644)

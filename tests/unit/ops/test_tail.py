@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, ConfigError, Context, Headers, Interceptor, Record
-from headerware.cli.tail_lines import brief_line, record_lines, signature_lines
+from headerware.cli.tail_lines import brief_line, record_lines, signature_lines, timeline_lines
 from headerware.interceptors import (
     Admission,
     Audit,
     Compress,
     Dedup,
     Encrypt,
+    EncryptFields,
     HeaderIds,
     Lineage,
     Metrics,
@@ -83,6 +85,8 @@ class TestChainView:
             == len(b"key") + len(VALUE) + len("tenantnorth")
         )
         assert found.wire is not None
+        assert found.wire.size_bytes is not None
+        assert application.size_bytes is not None
         assert found.wire.size_bytes < application.size_bytes
         assert application.value.beginning == VALUE
 
@@ -120,6 +124,93 @@ class TestChainView:
         assert odd.encryption is None
         lines = "\n".join(line.plain for line in record_lines(read, "none"))
         assert re.search(r"encryption +under cards v1, decrypted\n", lines)
+
+    def test_says_which_fields_are_encrypted_and_under_which_key(self, keyring: str) -> None:
+        edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
+        fields = EncryptFields(
+            key_service=FileKeys(keyring=keyring),
+            key_id="cards",
+            fields=("card.number", "items.note", r"a\.b"),
+        )
+        json_only = Serialize(value="json")
+        sign = Sign(keyring=keyring, key_id="orders-2026")
+        chain = Chain([fields, json_only, Compress(min_bytes=100_000), sign])
+        value = {"card": {"number": "4111"}, "items": [{"note": "x"}, {"note": "y"}], "a.b": 1, "id": 7}
+        wire = sent(chain, order(value))
+        (read,), (claimed,), (plain,) = (
+            looked(each, wire) for each in (chain, Chain(), Chain([json_only, sign]))
+        )
+        assert [view.field for view in read.encrypted_fields] == ["card.number", "items.note", r"a\.b"]
+        for found, is_decrypted in ((read, True), (claimed, False), (plain, False)):
+            assert [view.field for view in found.encrypted_fields] == [r.field for r in read.encrypted_fields]
+            for view in found.encrypted_fields:
+                assert (view.decrypted, view.key_id, view.key_version) == (is_decrypted, "cards", "1")
+                assert (view.cluster, view.topic, view.signer) == ("", "orders", "orders-2026")
+        lines = "\n".join(line.plain for line in record_lines(read, "none"))
+        assert re.search(
+            r"encryption +card\.number, items\.note, a\\\.b under cards v1, decrypted\n"
+            r" +for \?/orders\n +to be signed with orders-2026\n",
+            lines,
+        )
+        assert " under cards v1, not decrypted\n" in "\n".join(
+            line.plain for line in record_lines(claimed, "none")
+        )
+
+    def test_finds_encrypted_fields_behind_other_steps(self, keyring: str) -> None:
+        edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
+        service = FileKeys(keyring=keyring)
+        fields = EncryptFields(key_service=service, key_id="cards", fields=("id",))
+        encrypt = Encrypt(key_service=service, key_id="cards")
+        chain = Chain([fields, Serialize(value="json"), encrypt])
+        wire = sent(chain, order({"id": 1}))
+        (read,), (claimed,) = looked(chain, wire), looked(Chain(), wire)
+        assert [(view.field, view.decrypted) for view in read.encrypted_fields] == [("id", True)]
+        assert claimed.encrypted_fields == ()
+        assert claimed.encryption is not None
+
+    def test_a_field_that_was_moved_to_another_record_is_not_decrypted(self, keyring: str) -> None:
+        edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
+        fields = EncryptFields(key_service=FileKeys(keyring=keyring), key_id="cards", fields=("id",))
+        chain = Chain([fields, Serialize(value="json")])
+        (wire,) = sent(chain, order({"id": 1}))
+        (found,) = looked(chain, [wire.replace(key=b"other")])
+        assert (found.outcome, [view.decrypted for view in found.encrypted_fields]) == ("refused", [False])
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            b'{"id": "hw-encrypted:"}',
+            b'{"id": "hw-encrypted:AQ.AQ"}',
+            b'{"id": "hw-encrypted:\xc3\xa9.?"}',
+            b'"hw-encrypted:',
+            b"\xff hw-encrypted:AQ.AQ",
+            b"[" * 100_000 + b'"hw-encrypted:AQ.AQ"',
+        ],
+    )
+    def test_a_text_that_only_begins_like_an_encrypted_field_is_none(self, value: bytes) -> None:
+        (found,) = looked(Chain(), [order(value)])
+        assert (found.outcome, found.encrypted_fields) == ("delivered", ())
+
+    def test_many_fields_beneath_a_long_path_take_little_memory(self) -> None:
+        names = ",".join(f'"f{number}":"hw-encrypted:AQ.AQ"' for number in range(2_000))
+        record = order(b'{"%s":{%s}}' % (b"x" * 100_000, names.encode()))
+        looked(Chain(), [record])  # import what this needs
+        tracemalloc.start()
+        try:
+            (found,) = looked(Chain(), [record])
+            _, most_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (found.outcome, found.encrypted_fields) == ("delivered", ())
+        assert most_bytes < 10_000_000  # all paths at once take 200 MB
+
+    def test_shows_a_hundred_encrypted_fields_at_most(self, keyring: str) -> None:
+        edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
+        names = [f"f{number}" for number in range(150)]
+        fields = EncryptFields(key_service=FileKeys(keyring=keyring), key_id="cards", fields=tuple(names))
+        chain = Chain([fields, Serialize(value="json")])
+        (found,) = looked(chain, sent(chain, order(dict.fromkeys(names, 1))))
+        assert [view.field for view in found.encrypted_fields] == names[:100]
 
     def test_says_which_step_refused_a_record_and_why(self, keyring: str) -> None:
         chain = Chain([Compress(), Sign(keyring=keyring, key_id="orders-2026")])
@@ -245,6 +336,51 @@ class TestChainView:
         (found,) = looked(chain, sent(chain, order({"id": 1})))
         assert found.application[0].value.kind == "dict"
         assert found.application[0].value.beginning == b'{"id":1}'
+
+    def test_an_object_has_no_size(self) -> None:
+        chain = Chain([Serialize(value="json"), Compress(min_bytes=1)])
+        (found,) = looked(chain, sent(chain, order({"text": "x" * 500})))
+        assert [(step.step, step.size_bytes is None, step.value_bytes is None) for step in found.steps] == [
+            ("compress", False, False),
+            ("serialize", True, True),
+        ]
+        (application,) = found.application
+        assert (application.size_bytes, application.value.size_bytes) == (None, None)
+        assert brief_line(found).plain.partition(" -> ")[2].startswith("object  ")
+        lines = [line.plain for line in record_lines(found, "none")]
+        assert any(re.fullmatch(r" +serialize +object +changed.*", line) for line in lines)
+        assert not any("serialize" in line and " B" in line for line in lines)
+
+    def test_a_large_object_is_shown_cut(self) -> None:
+        chain = Chain([Serialize(value="json")])
+        (found,) = looked(chain, sent(chain, order({"text": "x" * 500})), max_part_bytes=100)
+        assert found.application[0].value.is_cut
+        assert any("xxx..." in line.plain for line in record_lines(found, "text"))
+
+    def test_names_the_steps_that_did_not_run(self) -> None:
+        chain = Chain([Trail(service="shop"), Compress()])
+        (found,) = looked(chain, sent(chain, order()))
+        assert found.not_run == ("trail",)
+        assert any(line.plain.strip().endswith("not run: trail") for line in record_lines(found, "none"))
+
+    def test_marks_a_trail_that_no_valid_signature_covers(self, keyring: str) -> None:
+        trail, sign = Trail(service="shop"), Sign(keyring=keyring, key_id="orders-2026")
+        warning = Sign(keyring=keyring, key_id="orders-2026", require="warn")
+        signed, unsigned = sent(Chain([trail, sign]), order()), sent(Chain([trail]), order())
+        forged = [signed[0].with_value(b"forged")]
+
+        def is_marked(chain: Chain, wire: list[Record]) -> bool:
+            (found,) = looked(chain, wire)
+            lines = [line.plain for line in timeline_lines(found)]
+            assert "shop  produced into " in lines[-1]
+            return lines[0] == "(not verified)"
+
+        assert not is_marked(Chain([trail, sign]), signed)
+        assert is_marked(Chain(), signed)
+        assert is_marked(Chain([warning]), unsigned)
+        assert is_marked(Chain([sign]), forged)
+        (none,) = looked(Chain(), [order()])
+        assert [line.plain for line in timeline_lines(none)] == ["no trail"]
 
     def test_keeps_only_the_beginning_of_large_payloads(self) -> None:
         (found,) = looked(Chain(), [order(bytes(10_000), note="x" * 10_000)], max_part_bytes=100)
