@@ -183,7 +183,7 @@ def show_records(
     steps of ``chain`` run; the steps of ``left_out`` only observe, and do not run.
     """
     if (output.json_lines or output.brief or output.plain) or not _is_terminal():
-        if not (output.json_lines or view.names or view.left_out):
+        if not (output.json_lines or chain or left_out):
             click.echo(f"{NO_CHAIN}; records are shown as they are on the wire", err=True)
         _print(batches, output)
         return
