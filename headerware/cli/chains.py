@@ -33,7 +33,15 @@ from headerware.core.explanation import (
 )
 from headerware.core.explanation import explain as explanation_of
 from headerware.core.hooks import label
-from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
+from headerware.core.order import (
+    CLIENT_TAKES_BYTES,
+    TOPIC_TAKES_BYTES,
+    Sizes,
+    idle_on,
+    notes,
+    sizes,
+    weaknesses,
+)
 from headerware.core.services import CarriesOn, offered
 
 if TYPE_CHECKING:
@@ -127,12 +135,16 @@ def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_j
     found = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), topics)]
     if as_json:
         warnings = [{"interceptor": name, "warning": text} for name, text in found]
-        show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
+        noted = [{"interceptor": name, "note": text} for name, text in notes(tuple(chain))]
+        facts = {"config": config, "chain": chain.names, "opened": sides}
+        show_json({**facts, "warnings": warnings, "notes": noted})
     else:
         opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open opens it, too"
         click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}; {opened})")
         for name, text in found:
             click.echo(f"warning: {name}: {text}")
+        for name, text in notes(tuple(chain)):
+            click.echo(f"note: {name}: {text}")
 
 
 @click.command(cls=_TakesFile)

@@ -226,6 +226,8 @@ def init(
                 click.echo(f"{path} is not in this folder: keep it out of version control there, too")
         if ignored:
             click.echo(f"{_GITIGNORE}: the line {ignored}, so that git leaves the keys out")
+        if "sign" in answers.steps:
+            click.echo("to verify records of other services: headerware docs service-in-the-middle")
         click.echo(f"next: {following}")
 
     answer(facts, show, as_json=as_json)

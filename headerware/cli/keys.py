@@ -1,4 +1,4 @@
-"""``headerware keys``: make, list, rotate, revoke, delete, publish and certify keys.
+"""``headerware keys``: make, list, rotate, revoke, delete, publish, import and certify keys.
 
 No command shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
 was used wrongly.
@@ -46,6 +46,7 @@ from headerware.keyring import (
     sign_snapshot,
     verify_snapshot,
     with_deletion,
+    with_imported,
     with_new_key,
     with_public_versions,
     with_revocation,
@@ -265,7 +266,8 @@ def rotate(
     made = ring.versions(key_id)[-1]
     begins = made.not_before if made.not_before and made.not_before > datetime.now(UTC) else None
     until_then = None if begins is None else _current_version(ring, made)
-    verb = "wraps" if made.algorithm == "aes-256" else "signs"
+    wraps = made.algorithm == "aes-256"
+    verb = "wraps" if wraps else "signs"
     lines = [f"key {made.id!r} {verb} with version {made.version} from {_time(begins) or 'now on'}"]
     if begins is not None:
         before = f"version {until_then} does" if until_then else f"nothing {verb}: no version before it may"
@@ -275,6 +277,11 @@ def rotate(
     elif made.public is not None:
         lines.append(
             "readers with a file of public halves need the new half: export-public, or --public next time"
+        )
+    if wraps:
+        lines.append(
+            "running producers wrap their next data keys with it: within data_key_max_age_ms from then, an "
+            "hour by default"
         )
     if begins is not None:
         lines.append(f"bring {public or path} to all readers before then")
@@ -439,6 +446,42 @@ def export_public(
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key, _ in left_out])
+
+
+@keys.command("import-public")
+@_keyring_options
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file of public halves that the other services export.",
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="If the file is a snapshot: the keyring file with the root's public half.",
+)
+def import_public(
+    path: Path, permissions: Permissions, source: Path, root: Path | None, *, as_json: bool
+) -> None:
+    """Add or update the public halves of others' keys.
+
+    A service that reads signed records and signs its own has all its keys in one keyring. Run the command
+    again after each rotation or revocation of the other services' keys. Keys whose secrets are in the keyring
+    do not change, and no revoked version is trusted again.
+    """
+    public = read_keyring(source, root=root, jwks=False)
+    ring = _edit(path, permissions, lambda ring: with_imported(ring, public))
+    imported = [key for key in public.keys if key in ring.keys]
+    own = [key for key in public.keys if key not in ring.keys]
+    numbers = {key.id: [str(each.version) for each in imported if each.id == key.id] for key in imported}
+    lines = [
+        f"{path} has key {key_id!r} version {', '.join(of)} of {source}" for key_id, of in numbers.items()
+    ]
+    lines += [f"left out {key.id!r} version {key.version}: its secret is in {path}" for key in own]
+    text = "\n".join(lines) or f"{source} has no keys"
+    _show(imported, as_json=as_json, text=text, left_out=[_row(key) for key in own])
 
 
 @keys.command("key-secret")

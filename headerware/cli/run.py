@@ -11,11 +11,12 @@ from typing import Final
 
 import click
 
-from headerware.core.chain import load_chain
+from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, followed_file, is_disabled
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.options import from_home
+from headerware.core.order import notes
 from headerware.core.suggestions import did_you_mean
 
 _MARK: Final = "HEADERWARE_RUN"
@@ -34,8 +35,8 @@ class _Run(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate the code from ``-c``, and parse the arguments."""
         at = 0
-        while args[at : at + 1] and args[at].partition("=")[0] == "--config":
-            at += 1 if "=" in args[at] else 2
+        while args[at : at + 1] and args[at].partition("=")[0] in {"--config", "--verbose"}:
+            at += 2 if args[at] == "--config" else 1
         if args[at : at + 1] and args[at].startswith("-c") and args[at] != "-c":
             args = [*args[:at], "-c", args[at].removeprefix("-c"), *args[at + 1 :]]
         return super().parse_args(ctx, args)
@@ -48,8 +49,13 @@ class _Run(click.Command):
     type=click.Path(dir_okay=False),
     help="The chain's TOML file; without this, HEADERWARE_CONFIG names the file.",
 )
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="Say on standard error which chain the command gets; a terminal gets this without the option, too.",
+)
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARGS]...", type=click.UNPROCESSED)
-def run(config: str | None, command: tuple[str, ...]) -> None:
+def run(config: str | None, command: tuple[str, ...], *, verbose: bool) -> None:
     """Run COMMAND with a chain around its Kafka clients.
 
     COMMAND is a program and its arguments: python, gunicorn, pytest, any script of a Python environment that
@@ -71,7 +77,9 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     path = config or environment.get(CONFIG_VARIABLE)
     if path:
         environment[CONFIG_VARIABLE] = os.path.abspath(from_home(path))  # noqa: PTH100 - the command may work in another folder
-        _check(path)
+        chain = _checked(path)
+        if verbose or (sys.stderr is not None and sys.stderr.isatty()):  # others may read what it prints
+            _show(path, chain)
     else:
         click.echo(
             f"Warning: neither --config nor {CONFIG_VARIABLE} names a chain's file, so only clients whose "
@@ -110,18 +118,31 @@ def _require_no_option(command: tuple[str, ...]) -> None:
             f"expected a command, found {first!r}; name the chain's file by --config {first}"
         )
     if first.startswith("-") and first not in _OF_PYTHON:
-        hint = did_you_mean(first.partition("=")[0], ["--config", "--help"])
+        hint = did_you_mean(first.partition("=")[0], ["--config", "--verbose", "--help"])
         raise click.UsageError(f"no such option {first.partition('=')[0]!r}; {hint}expected the command here")
 
 
-def _check(path: str) -> None:
+def _checked(path: str) -> Chain | None:
+    """Return the chain of a file; None if it is wrong and no client gets it."""
     followed_file({FILE: path})  # this also checks HEADERWARE_RELOAD, which says when clients read it again
     try:
-        load_chain(path)
+        return load_chain(path)
     except ConfigError as error:
         if not is_disabled():
             raise
         click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is ignored: {error}", err=True)
+        return None
+
+
+def _show(path: str, chain: Chain | None) -> None:
+    """Print the chain that clients get, and what the application must be written for."""
+    if chain is None or is_disabled():
+        click.echo("headerware run: HEADERWARE_DISABLED is set, so clients get no chain", err=True)
+        return
+    names = " -> ".join(chain.names) or "an empty chain"
+    click.echo(f"headerware run: {names}, from {path}", err=True)
+    for name, text in notes(tuple(chain)):
+        click.echo(f"headerware run: {name}: {text}", err=True)
 
 
 def _import_path(environment: dict[str, str]) -> list[str]:

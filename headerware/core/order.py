@@ -194,6 +194,12 @@ _PLAIN_OBJECTS: Final = (
 )
 
 
+_TAKES_OBJECTS: Final = (
+    "the application passes objects to produce, such as dicts, and gets objects from poll; a value that is "
+    "bytes already, as of json.dumps, is refused"
+)
+
+
 CLIENT_TAKES_BYTES: Final = 1_000_000
 """``message.max.bytes`` of a client that does not set it."""
 TOPIC_TAKES_BYTES: Final = 1_048_588
@@ -203,12 +209,27 @@ TOPIC_TAKES_BYTES: Final = 1_048_588
 def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     """Return the names of the interceptors that do nothing with their options, each with the reason."""
     found = [(label(each), str(why)) for each in interceptors if (why := getattr(each, "idle", None))]
-    serializing = [each for each in interceptors if place_of(each) is Place.SERIALIZE]
     for each in interceptors:
         lacking = getattr(each, "needs_serializer", None)
-        if lacking and not any(_share_topics(each, other) for other in serializing):
+        if lacking and not _is_serialized(each, interceptors):
             found.append((label(each), str(lacking)))
     return found
+
+
+def notes(interceptors: Sequence[object]) -> list[tuple[str, str]]:
+    """Return the names of the interceptors that an application must be written for, each with the reason."""
+    return [
+        (label(each), _TAKES_OBJECTS)
+        for each in interceptors
+        if getattr(each, "needs_serializer", None) and _is_serialized(each, interceptors)
+    ]
+
+
+def _is_serialized(interceptor: object, interceptors: Iterable[object]) -> bool:
+    """Return whether some of the records that an interceptor works on are serialized by the chain."""
+    return any(
+        place_of(other) is Place.SERIALIZE and _share_topics(interceptor, other) for other in interceptors
+    )
 
 
 def idle_on(interceptors: Sequence[object], topics: Iterable[str]) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from headerware.keyring.keyring import (
 from headerware.keyring.lifecycle import (
     public_part,
     with_deletion,
+    with_imported,
     with_new_key,
     with_public_versions,
     with_revocation,
@@ -46,6 +47,7 @@ __all__ = [
     "sign_snapshot",
     "verify_snapshot",
     "with_deletion",
+    "with_imported",
     "with_new_key",
     "with_public_versions",
     "with_revocation",

@@ -1,4 +1,4 @@
-"""Make, rotate, revoke, delete and publish keys.
+"""Make, rotate, revoke, delete, publish and import keys.
 
 Each function takes a keyring and returns a new one; headerware/keyring/file.py reads files, and
 headerware/keyring/writing.py writes them. Moments are kept in UTC and in whole seconds.
@@ -265,6 +265,72 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
         public = _retire(public, active)
     missing = tuple(key for key in versions if key.version > max(published, default=0))
     return Keyring(keys=(*public.keys, *missing))
+
+
+def with_imported(keyring: Keyring, public: Keyring) -> Keyring:
+    """Return the keyring with the public halves of other services' keys, as these services publish them.
+
+    A key is the keyring's own if the keyring has a secret of one of its versions; own keys do not change.
+    Versions of other keys are added, or replaced with their status, revocation and limits. A version that is
+    revoked in the keyring stays there, also if ``public`` does not have it.
+
+    Args:
+        keyring: the keyring of a service that verifies the records of other services, and signs its own.
+        public: the public halves that the other services publish.
+
+    Raises:
+        KeyringError: ``public`` has secrets, or another public half of a version that is in the keyring, or a
+            further version of an own key; it lacks a version that the keyring trusts; or it would let the
+            keyring trust a revoked version again.
+    """
+    if public.is_secret:
+        raise KeyringError(
+            "expected public halves to import, found secrets: import what the owner of the keys exports with "
+            "headerware keys export-public"
+        )
+    own = {key.id for key in keyring.keys if key.is_secret or key.algorithm not in SCHEMES}
+    known = {(key.id, key.version): key for key in keyring.keys}
+    for key in public.keys:
+        _require_importable(key, known.get((key.id, key.version)), is_own=key.id in own)
+    imported = {(key.id, key.version): key for key in public.keys if key.id not in own}
+    kept = [key for key in keyring.keys if (key.id, key.version) not in imported]
+    changed = {key_id for key_id, _ in imported}
+    for key in kept:
+        if key.id in changed and key.status != "revoked":
+            raise KeyringError(
+                f"the imported file has key {key.id!r} and lacks its version {key.version}, which is trusted "
+                "here: it may be an older file; if nobody should trust the version any more, revoke it first"
+            )
+    return Keyring(keys=(*kept, *imported.values()))
+
+
+def _require_importable(key: Key, known: Key | None, *, is_own: bool) -> None:
+    """Raise KeyringError unless a version may be imported, or is the same as the version that is known."""
+    if known is None:
+        if is_own:
+            raise KeyringError(
+                f"key {key.id!r} has its secret here, and the imported file has its version {key.version}, "
+                "which is not here: two keys have one name, so give one of them another id"
+            )
+        return
+    if (known.algorithm, known.public_half) != (key.algorithm, key.public):
+        raise KeyringError(
+            f"key {key.id!r} version {key.version} has another public half in the imported file: two keys "
+            "have one name, so give one of them another id"
+        )
+    if known.status != "revoked" or is_own:
+        return
+    if key.status != "revoked":
+        raise KeyringError(
+            f"key {key.id!r} version {key.version} is revoked here, and would be trusted again: the imported "
+            "file may be an older one"
+        )
+    if any(offset > known.revoked_from.get(at, 0) for at, offset in key.revoked_from.items()):
+        raise KeyringError(
+            f"key {key.id!r} version {key.version} is revoked here from lower offsets than in the imported "
+            "file, and more of its records would be trusted again: the file may be an older one; if its "
+            "offsets are right, state them with headerware keys revoke --from first"
+        )
 
 
 def _select(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:

@@ -1,8 +1,9 @@
 """Each page of docs/guides is followed as a reader would.
 
-A block whose first line is a comment with a file's name becomes that file. The lines of an ``sh`` block run
-in order, in the folder with these files. What they print is compared with the ``text`` block that follows, if
-there is one: each of its lines must come, in order; ``...`` stands for anything within a line.
+A block whose first line is a comment with a file's name becomes that file. A ``diff`` block changes files:
+after ``---`` and a file's name, each ``@@`` begins lines that are replaced by others. The lines of an ``sh``
+block run in order, in the folder with these files. What they print is compared with the ``text`` block that
+follows, if there is one: each of its lines must come, in order; ``...`` stands for anything within a line.
 
 Pages about frameworks run in ``.venv-frameworks``, which has these, and all others in ``.venv``: `make test`
 runs this file in both.
@@ -38,7 +39,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 GUIDES: Final = sorted(page for page in (ROOT / "docs" / "guides").glob("*.md") if page.name != "README.md")
 FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED: Final = re.compile(r"(?:#|//) ([\w./-]+\.\w+)$", re.MULTILINE)
-IN_FRAMEWORKS: Final = {"django", "fastapi", "gunicorn"}
+IN_FRAMEWORKS: Final = {"django", "fastapi", "fastapi-asyncio", "gunicorn"}
 HAS_FRAMEWORKS: Final = find_spec("faststream") is not None
 RUN_HERE: Final = [page for page in GUIDES if (page.stem in IN_FRAMEWORKS) == HAS_FRAMEWORKS]
 SERVERS: Final = "localhost:9092"
@@ -102,6 +103,8 @@ def test_does_what_it_says(page: Path, servers: str, tmp_path: Path) -> None:
         if block.file:
             (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(text, encoding="utf-8")
+        elif block.kind == "diff":
+            change(text, tmp_path)
         elif block.kind == "sh":
             printed = run(text, tmp_path)
             steps += 1
@@ -212,6 +215,19 @@ def run(commands: str, folder: Path) -> str:
         printed, _ = shell.communicate()
     assert shell.returncode == 0, f"{commands}\n{printed}"
     return printed
+
+
+def change(diff: str, folder: Path) -> None:
+    """Apply a diff whose hunks have no line numbers; the lines to replace must be in the file once."""
+    for of_file in diff.split("--- ")[1:]:
+        name, *hunks = of_file.split("@@\n")
+        path = folder / name.strip()
+        for hunk in hunks:
+            lines = hunk.splitlines(keepends=True)
+            before, after = ("".join(line[1:] for line in lines if line[0] in kept) for kept in ("- ", "+ "))
+            text = path.read_text(encoding="utf-8")
+            assert text.count(before) == 1, f"{name.strip()} does not have these lines once:\n{before}"
+            path.write_text(text.replace(before, after), encoding="utf-8")
 
 
 def expect(expected: str, printed: str) -> None:

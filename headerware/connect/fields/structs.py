@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 Copy = Callable[[list[Any]], list[Any]]
 """Returns a new list of values made from an old one."""
 _MAX_PAIRS: Final = 64
+_SERIALIZED: Final = ": transforms work on objects, so serialize after them, and deserialize before them"
 
 
 def require_map(value: Any, purpose: str) -> dict[str, Any]:
     """Return a value without a schema, or raise ConnectDataError unless it is a dict."""
     if not isinstance(value, dict):
+        is_serialized = isinstance(value, bytes | str)
         raise ConnectDataError(
             f"expected a dict for {purpose}, because there is no schema, found {type(value).__name__}"
+            f"{_SERIALIZED if is_serialized else ''}"
         )
     return value
 

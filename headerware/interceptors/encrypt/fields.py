@@ -61,6 +61,11 @@ FIELD_PREFIX: Final = "hw-encrypted:"
 _DOMAIN: Final = b"headerware/hw.field/1"
 _MAX_TOPICS: Final = 1024
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_TO_SEND: Final = (
+    "pass the dict itself to produce, without json.dumps, and put a serialize step after this step to make "
+    "its bytes"
+)
+_TO_CONSUME: Final = "put a serialize step after this step, which makes a dict of the bytes"
 _Missing = Literal["refuse", "pass"]
 _Path = tuple[str | int, ...]
 """The path of a field in a value: names, and indices in lists."""
@@ -174,7 +179,7 @@ class EncryptFieldsStep:
             self._encrypted += 1
             return found[1](os.urandom(SALT_BYTES), bound_key, path, plain)
 
-        return record.with_value(self._changed(record.value, encrypt))
+        return record.with_value(self._changed(record.value, encrypt, _TO_SEND))
 
     def on_consume(self, record: Record) -> Record:
         """Decrypt the fields of the value."""
@@ -203,7 +208,7 @@ class EncryptFieldsStep:
             self._decrypted += 1
             return plain
 
-        return record.with_value(self._changed(record.value, decrypt))
+        return record.with_value(self._changed(record.value, decrypt, _TO_CONSUME))
 
     def stats(self) -> dict[str, int]:
         """Return the counts of fields and of data keys."""
@@ -224,9 +229,11 @@ class EncryptFieldsStep:
         )
         return field_sealer(data_key.secret, statement.encode())
 
-    def _changed(self, value: Any, change: _Change) -> Any:
+    def _changed(self, value: Any, change: _Change, remedy: str) -> Any:
         if not isinstance(value, Mapping):
-            raise InterceptorError(f"expected a dict to find fields in, found {type(value).__name__}")
+            raise InterceptorError(
+                f"expected a dict to find fields in, found {type(value).__name__}: {remedy}"
+            )
         for steps in self._paths:
             value = self._along(value, steps, (), change)
         return value

@@ -159,6 +159,7 @@ class TestCheck:
                 "chain": ["trail", "[red]squeeze[/]"],
                 "opened": [],
                 "warnings": [],
+                "notes": [],
             },
             "error": None,
         }
@@ -175,6 +176,20 @@ class TestCheck:
         assert warning["interceptor"] == "encrypt"
         path.write_text(encrypt + '[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"\nkey_id = "a"\n')
         assert "warning" not in run("check", path).stdout
+
+    def test_says_that_an_application_sends_objects(self, tmp_path: Path) -> None:
+        path = tmp_path / "fields.toml"
+        fields = '[[interceptors]]\ntype = "encrypt_fields"\nkey_id = "cards"\nfields = ["card"]\n'
+        fields += 'key_service = { type = "file", keyring = "keys.json" }\n'
+        path.write_text(fields)
+        told = run("check", path).stdout
+        assert ("warning: encrypt_fields: " in told, "note: " in told) == (True, False)
+        path.write_text(fields + '[[interceptors]]\ntype = "serialize"\nvalue = "json"\n')
+        told = run("check", path).stdout
+        assert "\nnote: encrypt_fields: the application passes objects to produce, such as dicts" in told
+        assert "warning: encrypt_fields: it encrypts fields of objects" not in told
+        [note] = json.loads(run("check", path, "--json").stdout)["result"]["notes"]
+        assert note["interceptor"] == "encrypt_fields"
 
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"

@@ -43,6 +43,12 @@ class TestInit:
     def test_says_what_to_type_next(self) -> None:
         assert run("init", "--yes").stdout.endswith("next: headerware dev orders --config headerware.toml\n")
 
+    def test_of_a_chain_that_signs_leads_to_the_keys_of_other_services(self) -> None:
+        told = "to verify records of other services: headerware docs service-in-the-middle\n"
+        assert told in run("init", "--yes").stdout
+        assert told not in run("init", "--yes", "--steps", "trail", "--config", "other.toml").stdout
+        assert run("docs", "service-in-the-middle").exit_code == 0
+
     def test_names_service_and_keys_after_the_folder(self) -> None:
         run("init", "--yes")
         assert 'service = "billing"' in Path("headerware.toml").read_text()

@@ -100,6 +100,10 @@ class TestWrappingKeys:
         assert "version 3 from 2100-01-01T00:00:00Z" in text
         assert read_keyring(wrapping).current_key("orders", "wrap", 0).version == 2
 
+    def test_a_rotation_says_when_running_producers_follow(self, wrapping: Path, path: Path) -> None:
+        assert "data_key_max_age_ms from then" in done("rotate", "--keyring", wrapping, "--id", "orders")
+        assert "data_key_max_age_ms" not in done("rotate", "--keyring", path, "--id", "orders")
+
     def test_are_deleted_for_good(self, wrapping: Path) -> None:
         secret = read_keyring(wrapping).keys[0].secret
         assert secret is not None
@@ -682,6 +686,85 @@ class TestExportPublic:
         before = path.read_bytes()
         assert run("export-public", "--keyring", path, "--out", path).exit_code == 1
         assert path.read_bytes() == before
+
+
+class TestImportPublic:
+    """A service that verifies the records of another service, and signs its own."""
+
+    @pytest.fixture
+    def shop(self, tmp_path: Path) -> Path:
+        path = tmp_path / "shop.json"
+        made = ("generate", "--keyring", path, "--id", "shop", "--algorithm", "ed25519")
+        done(*made, "--topic", "orders", "--not-after", "2099-12-31T23:59:59Z")
+        done("export-public", "--keyring", path, "--out", tmp_path / "public.json")
+        return path
+
+    @pytest.fixture
+    def public(self, shop: Path) -> Path:
+        return shop.with_name("public.json")
+
+    @pytest.fixture
+    def packing(self, tmp_path: Path) -> Path:
+        """Return the keyring of the service, with a key that signs and a key that wraps."""
+        path = tmp_path / "packing.json"
+        done("generate", "--keyring", path, "--id", "packing", "--algorithm", "ed25519")
+        done("generate", "--keyring", path, "--id", "values", "--algorithm", "aes-256")
+        return path
+
+    def test_adds_keys_with_their_limits_and_keeps_its_own(self, packing: Path, public: Path) -> None:
+        own = read_keyring(packing).keys
+        text = done("import-public", "--keyring", packing, "--from", public)
+        assert text == f"{packing} has key 'shop' version 1 of {public}\n"
+        assert read_keyring(packing).keys == (*own, *read_keyring(public).keys)
+        assert packing.stat().st_mode & 0o777 == 0o600
+
+    def test_brings_a_rotation_and_a_revocation(self, packing: Path, shop: Path, public: Path) -> None:
+        imported = ("import-public", "--keyring", packing, "--from", public)
+        done(*imported)
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public, "--lead", "1h")
+        rows = done_json(*imported)["keys"]
+        assert [(row["version"], row["status"]) for row in rows] == [(1, "retired"), (2, "active")]
+        revoked = ("revoke", "--keyring", shop, "--id", "shop", "--version", "1", "--public", public, "--yes")
+        done(*revoked, "--from", "lkc-1/orders:0:7")
+        done(*imported)
+        assert read_keyring(packing).versions("shop") == read_keyring(public).versions("shop")
+        done(*revoked, "--from", "lkc-1/orders:0:5")
+        done(*imported)
+        old, new = read_keyring(packing).versions("shop")
+        assert (old.status, old.revoked_from, new.status) == ("revoked", {"lkc-1/orders[0]": 5}, "active")
+
+    def test_run_again_changes_nothing(self, packing: Path, public: Path) -> None:
+        imported = ("import-public", "--keyring", packing, "--from", public)
+        assert (done(*imported), packing.read_bytes()) == (done(*imported), packing.read_bytes())
+
+    def test_leaves_out_what_has_its_secret_here(self, packing: Path, shop: Path, public: Path) -> None:
+        done("export-public", "--keyring", shop, "--keyring", packing, "--out", public)
+        own = read_keyring(packing).keys
+        text = done("import-public", "--keyring", packing, "--from", public)
+        assert text.endswith(f"left out 'packing' version 1: its secret is in {packing}\n")
+        assert read_keyring(packing).keys[: len(own)] == own
+
+    def test_takes_a_snapshot_of_its_root_only(self, packing: Path, public: Path, tmp_path: Path) -> None:
+        root, other, snapshot = (tmp_path / name for name in ("root.json", "other.json", "keys.snapshot"))
+        for path in (root, other):
+            made = ("generate", "--keyring", path, "--id", "root", "--algorithm", "ed25519")
+            done(*made, "--use", "snapshots")
+            done("export-public", "--keyring", path, "--out", path.with_suffix(".pub"))
+        signed = ("sign-snapshot", "--keyring", public, "--root", root, "--root-id", "root")
+        done(*signed, "--out", snapshot)
+        imported = ("import-public", "--keyring", packing, "--from", snapshot)
+        before = packing.read_bytes()
+        for without in ((), ("--root", tmp_path / "other.pub")):
+            assert run(*imported, *without).exit_code == 1
+        assert packing.read_bytes() == before
+        done(*imported, "--root", tmp_path / "root.pub")
+        assert read_keyring(packing).versions("shop") == read_keyring(public).keys
+
+    def test_of_nothing_is_told(self, packing: Path, tmp_path: Path) -> None:
+        empty = tmp_path / "empty.json"
+        empty.write_text('{"format": "headerware-keyring", "version": 2, "keys": []}')
+        text = done("import-public", "--keyring", packing, "--from", empty)
+        assert text == f"{empty} has no keys\n"
 
 
 class TestSecrets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -157,6 +158,46 @@ class TestCommands:
         # A tool that the application calls is none of our business.
         tool = run("-c", f"import subprocess; subprocess.run([{other!r}, '-c', 'print(5)'], check=True)")
         assert (tool.returncode, tool.stdout) == (0, "5\n"), tool.stderr
+
+
+class TestActiveChain:
+    SAID: Final = "headerware run: trail, from "
+
+    def test_is_not_told_to_those_who_may_read_what_the_command_prints(
+        self, run: Callable[..., Answer]
+    ) -> None:
+        assert run("-c", "pass").stderr == ""
+
+    def test_is_told_in_a_terminal(self, chain_file: Path) -> None:
+        terminal, process_end = pty.openpty()
+        try:
+            command = [*RUN, "--config", str(chain_file), "-c", "pass"]
+            subprocess.run(command, stderr=process_end, check=True, timeout=60)
+            assert os.read(terminal, 4096).decode() == f"{self.SAID}{chain_file}\r\n"
+        finally:
+            os.close(terminal)
+            os.close(process_end)
+
+    @pytest.mark.parametrize("at", ["first", "last"])
+    def test_is_told_on_demand(self, run: Callable[..., Answer], chain_file: Path, at: str) -> None:
+        options = ["--config", str(chain_file)]
+        options = ["--verbose", *options] if at == "first" else [*options, "--verbose"]
+        done = run(*options, "-cprint(5)", config=None)
+        assert (done.stdout, done.stderr) == ("5\n", f"{self.SAID}{chain_file}\n")
+
+    def test_that_takes_objects_is_told(self, run: Callable[..., Answer], tmp_path: Path) -> None:
+        fields = tmp_path / "fields.toml"
+        fields.write_text(
+            '[[interceptors]]\ntype = "encrypt_fields"\nkey_id = "cards"\nfields = ["card"]\n'
+            'key_service = { type = "file", keyring = "keys.json" }\n'
+            '[[interceptors]]\ntype = "serialize"\nvalue = "json"\n'
+        )
+        done = run("--verbose", "-c", "pass", config=fields)
+        assert "\nheaderware run: encrypt_fields: the application passes objects to produce" in done.stderr
+
+    def test_that_is_off_is_told(self, run: Callable[..., Answer]) -> None:
+        done = run("--verbose", "-c", "pass", HEADERWARE_DISABLED="1")
+        assert done.stderr == "headerware run: HEADERWARE_DISABLED is set, so clients get no chain\n"
 
 
 class TestPythonPath:

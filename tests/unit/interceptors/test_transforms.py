@@ -180,6 +180,11 @@ class TestRefusals:
         assert outcome.transform == f"{PACKAGE}MaskField$Value"
         assert outcome.java == "org.apache.kafka.connect.errors.DataException"
 
+    @pytest.mark.parametrize(("value", "is_told"), [(b"{}", True), ("{}", True), (5, False)])
+    def test_of_a_value_that_is_serialized_say_what_to_do(self, value: Any, is_told: bool) -> None:  # noqa: FBT001 - a parameter of the test
+        (outcome,) = sent(transforms(one("mask", "MaskField$Value", fields="ssn")), Record("t", value))
+        assert ("so serialize after them, and deserialize before them" in str(outcome)) == is_told
+
     def test_take_no_other_record_along(self) -> None:
         session = Chain([transforms(MASK), Serialize(value="json")]).open()
         bad, good = session.send_outcomes([Record("t", 5), Record("t", {"ssn": "x"})])

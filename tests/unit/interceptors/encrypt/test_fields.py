@@ -111,6 +111,13 @@ class TestFields:
         with pytest.raises(InterceptorError, match="expected a dict to find fields in"):
             round_trip(path, value)
 
+    def test_bytes_are_refused_with_the_remedy(self, path: Path) -> None:
+        opened = step(path).open(Context())
+        with pytest.raises(InterceptorError, match="found bytes: pass the dict itself to produce"):
+            opened.on_send(record(b"{}"))
+        with pytest.raises(InterceptorError, match="found bytes: put a serialize step after this step"):
+            opened.on_consume(record(b"{}"))
+
     @pytest.mark.parametrize("value", [{}, {"card": None}, {"card": "x"}, {"card": {"other": 1}}])
     def test_a_missing_field_is_refused_or_passed(self, path: Path, value: Any) -> None:
         with pytest.raises(InterceptorError, match=r"expected a field 'card\.number', found none"):
