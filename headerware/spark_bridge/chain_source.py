@@ -22,12 +22,14 @@ import msgspec
 from headerware.core.chain import Chain
 from headerware.core.client_chain import Side, is_disabled, what_is_left
 from headerware.core.config import FILE, from_file, from_flat
-from headerware.core.errors import ConfigError
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, HeaderwareError, KeyringError
 from headerware.core.files import read_text
-from headerware.core.hooks import HOOKS, Interceptor, Place, Stage, label, states
+from headerware.core.hooks import HOOKS, Interceptor, Place, Role, Stage, label, states
 from headerware.core.options import with_files
-from headerware.core.order import idle_steps, place_of, stage_of
+from headerware.core.order import idle_steps, place_of, role_of, stage_of
 from headerware.interceptors.audit import Audit
+from headerware.interceptors.claim_check import ClaimCheck
 from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.metrics import Metrics
 from headerware.interceptors.trace import Trace
@@ -131,11 +133,13 @@ def chain_source(chain: ChainLike, work: Work | None = None) -> tuple[ChainSourc
 
     A step that cannot work in such tasks is refused; one that does nothing there is logged.
     """
-    source, loaded = _loaded(chain, "producer" if work in _WRITES else "consumer")
+    side: Side = "producer" if work in _WRITES else "consumer"
+    source, loaded = _loaded(chain, side)
     for name, step in zip(loaded.names, loaded, strict=True):
         for why in _unfit(step, work):
             raise ConfigError(why, path=f"interceptors.{name}")
     if work is not None:
+        _check_material(loaded, side)
         idle = [(label(step), why) for step in loaded for why in _idle(step, work)]
         for name, why in [*idle_steps(tuple(loaded)), *idle]:
             log.warning("%s: %s", name, why)
@@ -155,6 +159,37 @@ def _loaded(chain: ChainLike, side: Side) -> tuple[ChainSource, Chain]:
         return ChainSource(chain=Chain()), Chain()
     # Keep the source as it was written: a loaded chain would hold values from the environment.
     return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
+
+
+def _check_material(chain: Chain, side: Side) -> None:
+    """Open the steps for which readers and writers need different files, such as keys and certificates.
+
+    A file, package or service that only the driver lacks is logged, because the workers may have it.
+    """
+    steps = [
+        without_dead_letters(step, name)
+        for step, name in zip(chain, chain.names, strict=True)
+        if role_of(step) is Role.PROTECT or isinstance(step, ClaimCheck)
+    ]
+    try:
+        Chain(steps).open(Context(side=side, dry_run=True, warns=False)).close()
+    except HeaderwareError as error:
+        if isinstance(error, ConfigError | KeyringError) and not _misses_a_file(error):
+            raise
+        log.warning("the driver cannot check the chain, and each worker must open it: %s", error)
+
+
+def _misses_a_file(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def without_dead_letters(step: Any, name: str) -> Any:
+    """Make a step raise instead of writing dead letters: here the writer of the frame writes them."""
+    if isinstance(step, Interceptor) and step.on_error == "dead_letter":
+        return msgspec.structs.replace(step, on_error="raise", name=name)
+    return step
 
 
 def require_importable(options: Iterable[tuple[str, object]]) -> None:

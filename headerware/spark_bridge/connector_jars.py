@@ -10,6 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from headerware.core.errors import MissingPartError
 
@@ -35,6 +36,9 @@ _RESOLVE_SECONDS = 600
 # The resolver's settings: where to look, and Java's proxies.
 _RESOLVING = ("spark.jars", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _TAIL_LINES = 12
+_DEPENDENCY = re.compile(r'<dependency org="([^"]+)" name="([^"]+)" rev="([^"]+)"')
+# Ivy names the address of each request that failed, except for an answer that there is no such file.
+_TRIED, _FAILED = re.compile(r"^\s*(https?://\S+\.pom)$", re.MULTILINE), re.compile(r"url[= ](\S+)")
 
 
 def package(version: str) -> str:
@@ -80,13 +84,36 @@ def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None
     wanted = settings["spark.jars.packages"].split(",")
     if all(_is_cached(coordinates, settings) for coordinates in wanted):
         return
-    problem = _run_resolver(settings, spark_home)
-    if problem:
+    output = _run_resolver(settings, spark_home)
+    if not output:
+        return
+    if package(version) in wanted and (hosts := _hosts_without_it(output, version)):
         message = (
-            f"Spark cannot resolve {', '.join(wanted)}; tried its Ivy cache ({_ivy_folder(settings)}) "
-            f"and its repositories: {problem}\n{advice(version)}"
+            f"{', '.join(hosts)} answered, but does not have {package(version)}: the connector of pyspark "
+            f"{version} is not published there; install an older pyspark: pip install 'pyspark<{version}', "
+            "or name another repository (spark.jars.repositories)"
         )
         raise MissingPartError(message)
+    said = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("\tat ")]
+    message = (
+        f"Spark cannot resolve {', '.join(wanted)}; tried its Ivy cache ({_ivy_folder(settings)}) "
+        f"and its repositories: {said[0]}\n  " + "\n  ".join(said[1:][-_TAIL_LINES:]) + f"\n{advice(version)}"
+    )
+    raise MissingPartError(message)
+
+
+def cached_jars(version: str, settings: Mapping[str, str]) -> list[Path]:
+    """Return the connector's jars in Ivy's cache, or none if one is missing.
+
+    A session that gets the jars themselves starts sooner than one that resolves the package again, and
+    without Ivy's report of 40 lines.
+    """
+    cache = _ivy_folder(settings) / "cache"
+    resolved = cache / "org.apache.spark" / _NEEDED[0] / f"ivy-{version}.xml"
+    found = _DEPENDENCY.findall(resolved.read_text(encoding="utf-8")) if resolved.is_file() else []
+    parts = [("org.apache.spark", _NEEDED[0], version), *(part for part in found if part[1] in _NEEDED)]
+    jars = [cache / group / name / "jars" / f"{name}-{number}.jar" for group, name, number in parts]
+    return jars if len(jars) == len(_NEEDED) and all(jar.is_file() for jar in jars) else []
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -113,8 +140,17 @@ def _ivy_folder(settings: Mapping[str, str]) -> Path:
     return Path(settings.get("spark.jars.ivy") or "~/.ivy2.5.2").expanduser()
 
 
+def _hosts_without_it(output: str, version: str) -> list[str]:
+    """Return the repositories that answered the resolver that they do not have the connector."""
+    if f"{_NEEDED[0]};{version}: not found" not in output:
+        return []
+    failed = set(_FAILED.findall(output))
+    tried = [url for url in _TRIED.findall(output) if f"/{_NEEDED[0]}/{version}/" in url]
+    return [urlsplit(url).netloc for url in dict.fromkeys(tried) if url not in failed]
+
+
 def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
-    """Run Spark's resolver; return an empty text on success, else the end of its output."""
+    """Run Spark's resolver; return an empty text on success, else the problem and the output."""
     confs = [part for key in settings if key.startswith(_RESOLVING) for part in _conf(key, settings[key])]
     command = [str(spark_home / "bin" / "spark-submit"), *confs, "--master", "local[1]"]
     try:
@@ -130,9 +166,8 @@ def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
         return f"it did not end within {_RESOLVE_SECONDS} s"
     if done.returncode == 0:
         return ""
-    lines = _CREDENTIALS.sub("//", done.stderr.decode(errors="replace")).splitlines()
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("\tat ")]
-    return f"exit code {done.returncode}\n  " + "\n  ".join(said[-_TAIL_LINES:])
+    output = _CREDENTIALS.sub("//", done.stderr.decode(errors="replace"))
+    return f"exit code {done.returncode}\n{output}"
 
 
 def _conf(key: str, value: str) -> tuple[str, str]:

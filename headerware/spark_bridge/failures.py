@@ -1,13 +1,20 @@
-"""Split the rows that a chain refused from the others."""
+"""Split the rows that a chain refused from the others; and the error of a query whose task failed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, HeaderwareError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class TaskError(HeaderwareError):
+    """A micro-batch of which a task failed, with the task's error in one line.
+
+    :func:`foreach_batch` raises it in place of Spark's error, which holds the tracebacks of all processes.
+    """
 
 
 def split_failures(frame: DataFrame) -> tuple[DataFrame, DataFrame]:

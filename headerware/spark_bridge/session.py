@@ -3,7 +3,9 @@
 ``configure`` sets the following, and never changes what is set already:
 
 =================================================  ====================================================
-spark.jars.packages, or spark.jars                 the Kafka connector of the installed pyspark
+spark.jars, or spark.jars.packages                 the Kafka connector of the installed pyspark
+spark.driver.extraJavaOptions                      log4j2.properties of this package: Spark's defaults without
+                                                   the lines that each start logs
 PYSPARK_PYTHON (environment)                       spark.pyspark.python, else, for a local master, this
                                                    Python; pyspark itself would take ``python3``
 spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 has 256, and each worker holds a batch
@@ -41,6 +43,7 @@ from headerware.spark_bridge.connector_jars import (
     CONNECTOR,
     JARS_FOLDER,
     advice,
+    cached_jars,
     comes_with_spark,
     jars_in,
     package,
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 _ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024)}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
 _NO_SPARK = f"expected Spark in SPARK_HOME or in pyspark ({install_command('spark')})"
 _OPTIONS = {
@@ -95,6 +100,7 @@ def configure(
         find_java()
         _add_connector(builder, own, _folder(jars))
         made = {**file_settings(), **own, **submit_settings()}
+        _choose_logging(builder, made)
     else:
         _check_running_connector()
         made = {**running, **own}
@@ -116,14 +122,30 @@ def _add_connector(builder: SparkSession.Builder, own: Mapping[str, str], folder
     version, home = pyspark.__version__, spark_home()
     settings = {**file_settings(), **own, **submit_settings()}
     named = any(CONNECTOR in settings.get(key, "") for key in (_PACKAGES, _JARS))
+    added: dict[str, str] = {}
     if not named and not comes_with_spark(home):
         key = _PACKAGES if folder is None else _JARS
-        added = [package(version)] if folder is None else [jar.as_uri() for jar in jars_in(folder, version)]
-        _check_open(key, added)
-        settings[key] = joined(settings.get(key, ""), added)
-        builder.config(key, settings[key])
+        items = [package(version)] if folder is None else [jar.as_uri() for jar in jars_in(folder, version)]
+        _check_open(key, items)
+        added[key] = joined(settings.get(key, ""), items)
+    settings |= added
     if settings.get(_PACKAGES):
         resolve(settings, version, home)
+    if added.get(_PACKAGES) == package(version) and _JARS not in submit_settings():
+        jars = [jar.as_uri() for jar in cached_jars(version, settings)]
+        added = {_JARS: joined(settings.get(_JARS, ""), jars)} if jars else added
+    for key, value in added.items():
+        builder.config(key, value)
+
+
+def _choose_logging(builder: SparkSession.Builder, settings: Mapping[str, str]) -> None:
+    """Let the JVM log to this package's file, unless some logging or Java option is set already."""
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
+    java_options = " ".join(os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS"))
+    if _JAVA_OPTIONS in settings or "log4j" in java_options or any(folder.glob("log4j2.*")):
+        return
+    if _LOGGING.is_file():  # not in an archive
+        builder.config(_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
 
 
 def _check_open(key: str, added: list[str]) -> None:

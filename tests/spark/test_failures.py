@@ -120,6 +120,16 @@ class TestOneBadRecordAmongMany:
         with pytest.raises(PySparkException, match=rf"SignatureError: sign at {TOPIC}\[0\]@{BAD}: the sign"):
             decode(tampered, signing).foreach(lambda _: None)
 
+    def test_the_error_of_the_job_ends_with_the_reason_and_the_remedy(
+        self, tampered: DataFrame, signing: Chain
+    ) -> None:
+        with pytest.raises(PySparkException) as caught:
+            decode(tampered, signing).collect()
+        *before, reason, remedy = str(caught.value).strip().splitlines()
+        assert reason.startswith(f"headerware.core.errors.SignatureError: sign at {TOPIC}[0]@{BAD}: the sign")
+        assert remedy.startswith('to keep such rows apart and go on, give failures="route"')
+        assert len([line for line in before if line.startswith("  File ")]) == 1, before
+
     @pytest.mark.broker
     def test_its_letter_can_be_read_by_a_service(
         self,

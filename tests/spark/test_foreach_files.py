@@ -188,6 +188,34 @@ def described(spark: SparkSession) -> list[str]:
     return [text.get() if text.isDefined() else "" for _, text in found]
 
 
+class TestTaskError:
+    def test_says_in_a_line_why_the_chain_refused_a_row(self, folder: Folder, tmp_path: Path) -> None:
+        keyring = str(tmp_path / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", "hmac-sha256"), create=True)
+        folder.add([Record(TOPIC, b"unsigned")], first=7)
+        with pytest.raises(StreamingQueryException) as caught:
+            folder.run(Chain([Sign(keyring=keyring)]), cluster_id="")
+        lines = str(caught.value).splitlines()
+        (line,) = (line for line in lines if "SignatureError" in line)
+        assert line == (
+            f"headerware.spark_bridge.failures.TaskError: batch 0: SignatureError: sign at {TOPIC}[0]@7: "
+            "expected a signature, found no hw.sig header; to keep such rows apart and go on, give "
+            'failures="route", or dead_letters= in foreach_batch()'
+        )
+        assert not [line for line in lines if "sinks.py" in line or "dataframe.py" in line], lines
+
+    def test_leaves_the_errors_of_the_users_own_functions(self, folder: Folder) -> None:
+        def wrong(frame: DataFrame, batch: int) -> DataFrame:
+            del batch
+            return frame.select("absent")
+
+        folder.add([Record(TOPIC, b"v")])
+        with pytest.raises(StreamingQueryException, match="absent") as caught:
+            folder.run(Chain([]), transform=wrong)
+        assert "in wrong" in str(caught.value)
+        assert "TaskError" not in str(caught.value)
+
+
 class TestCheckpoint:
     def test_that_is_not_the_querys_is_refused_before_anything_is_written(
         self, folder: Folder, tmp_path: Path

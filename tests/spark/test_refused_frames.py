@@ -6,6 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.core.context import Context
@@ -69,7 +71,6 @@ class TestFramesToDecode:
                 "column headers: expected array<struct<key:string,value:binary>>",
             ),
             (f"{LEAST}, failure string", "column failure: the bridge has a column of this name"),
-            (f"{LEAST}, source string", "column source: the bridge has a column of this name"),
             (f"{LEAST}, Failure string", "column Failure: the bridge has a column of this name"),
             (f"{LEAST}, `dotted.name` int", "column dotted.name: .*rename it"),
             (f"{LEAST}, _hw_status int", "column _hw_status: the bridge has a column of this name"),
@@ -78,6 +79,24 @@ class TestFramesToDecode:
     def test_what_cannot_be_decoded_is_refused(self, spark: SparkSession, schema: str, says: str) -> None:
         with pytest.raises(ConfigError, match=says):
             decode(empty(spark, schema), ALONE)
+
+    def test_a_column_source_of_the_users_own_is_kept(self, spark: SparkSession) -> None:
+        orders = spark.sql("select 'orders' topic, 'tea' value, 'shop-7' source")
+        (row,) = decode(encode(orders, ALONE), ALONE).collect()
+        assert (bytes(row.value), row.source) == (b"tea", "shop-7")
+
+    def test_a_column_source_of_a_stream_of_batches_is_refused(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        checkpoint, files = str(tmp_path / "checkpoint"), str(tmp_path / "files")
+        spark.sql("select 'orders' topic, binary('v') value, 'shop-7' source").withColumn(
+            "headers", F.lit(None).cast(HEADERS.partition(" ")[2])
+        ).write.parquet(files)
+        work = foreach_batch(ALONE, lambda rows, batch: None, checkpoint=checkpoint)
+        stream = spark.readStream.schema(f"{LEAST}, source string").parquet(files).writeStream
+        query = stream.foreachBatch(work).option("checkpointLocation", checkpoint).start()
+        with pytest.raises(StreamingQueryException, match="column source: the bridge has a column of this"):
+            query.awaitTermination()
 
     def test_columns_that_stand_there_twice_are_refused(self, spark: SparkSession) -> None:
         doubled = empty(spark, LEAST).selectExpr("*", "value")

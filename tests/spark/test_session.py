@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spar
 from headerware.spark_bridge.connector_jars import package
 from headerware.spark_bridge.origin import kafka_source
 from headerware.spark_bridge.session import (
+    SUBMIT_ARGS,
     builder_settings,
     configure,
     require_connector,
@@ -47,6 +48,19 @@ print("rows", spark.range(1).mapInArrow(lambda batches: batches, "id long").coun
 print("bytes", spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))
 print("jars", spark.conf.get("spark.jars"))
 """
+
+FIRST_PROGRAM = """
+from pyspark.sql import SparkSession
+from headerware.spark_bridge import configure
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
+print("rows", spark.range(1).count())
+log = spark._jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.kafka.clients.Metadata")
+log.warn("a warning of Kafka is shown")
+spark.stop()
+"""
+LOGGING = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "SPARK_CONF_DIR")
 
 
 def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -156,6 +170,24 @@ class TestSparkSubmit:
         # What Python writes to stderr, spark-submit writes to stdout.
         assert "refused: this Spark runs without its Kafka connector" in done.stdout
         assert f"give it --packages {package(pyspark.__version__)}" in done.stdout
+
+
+@pytest.mark.connector
+class TestFirstProgram:
+    def test_prints_its_own_output_and_one_line_of_java(self, tmp_path: Path) -> None:
+        (tmp_path / "program.py").write_text(FIRST_PROGRAM)
+        done = subprocess.run(
+            [sys.executable, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=SUBMIT_SECONDS,
+            check=False,
+            env={name: value for name, value in os.environ.items() if name not in {*LOGGING, SUBMIT_ARGS}},
+        )
+        assert done.stdout == "rows 1\n", done.stderr
+        lines = [line for line in done.stderr.splitlines() if "Using incubator modules" not in line]
+        assert [line.partition(" WARN ")[2] for line in lines] == ["Metadata: a warning of Kafka is shown"]
 
 
 def submit(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

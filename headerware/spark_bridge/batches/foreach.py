@@ -20,10 +20,11 @@ from opentelemetry.context import Context
 from opentelemetry.propagate import inject
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
@@ -35,7 +36,8 @@ from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.decoding import DecodePlan
 from headerware.spark_bridge.executors.counts import CountsAccumulator, QueryAccumulators
 from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
-from headerware.spark_bridge.failures import split_failures
+from headerware.spark_bridge.executors.shipping import reason_of
+from headerware.spark_bridge.failures import TaskError, split_failures
 from headerware.spark_bridge.frames.schema import (
     ARRIVED,
     IDENTITY,
@@ -43,6 +45,7 @@ from headerware.spark_bridge.frames.schema import (
     SOURCE,
     STATUS,
     Status,
+    require_free,
     struct_from_json,
     with_columns,
     with_status,
@@ -279,14 +282,30 @@ class ForeachBatch:
         self._lineage = _query_lineage(reading.chain)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Process one batch; an error fails the query, which then replays the batch."""
+        """Process one batch; an error fails the query, which then replays the batch.
+
+        Raises:
+            TaskError: a task failed and said why, for instance because the chain refused a row.
+        """
         require_classic(frame)
+        try:
+            self._run(frame, batch_id)
+        except (PySparkException, Py4JError) as error:
+            reason = reason_of(error)
+            if reason is None:
+                raise
+            raise TaskError(f"batch {batch_id}: {reason}") from None
+
+    def _run(self, frame: DataFrame, batch_id: int) -> None:
         spark = frame.sparkSession
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query_id is None:
             raise ConfigError(_NO_QUERY)
         job = self._job or spark.sparkContext.appName or "spark"
-        ledger = self._open_ledger(frame, query_id, job)
+        try:
+            ledger = self._open_ledger(frame, query_id, job)
+        except HeaderwareError as error:  # its message says all, and Spark prints a traceback three times
+            raise error.with_traceback(None) from None
         offsets = _end_offsets(spark, query_id, batch_id)
         if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
@@ -382,6 +401,7 @@ class ForeachBatch:
 
     def _plan(self, frame: DataFrame) -> DecodePlan:
         reading = self._chain
+        require_free(frame, {"source"})
         failures: Literal["fail", "route"] = "fail" if self._dead_letters is None else "route"
         return DecodePlan(
             frame,

@@ -27,7 +27,7 @@ from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.metrics import Metrics
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.serde import PARTS
-from headerware.spark_bridge.chain_source import CANNOT_WAIT
+from headerware.spark_bridge.chain_source import CANNOT_WAIT, without_dead_letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +41,9 @@ _MAX_OPEN_CHAINS: Final = 16
 _DEAD_LETTER_LOOP: Final = (
     "and the record is a dead letter already, for which no other is written: do not read dead-letter topics "
     "here"
+)
+_KEEP_APART: Final = (
+    'to keep such rows apart and go on, give failures="route", or dead_letters= in foreach_batch()'
 )
 _NO_TOPIC: Final = "unknown"
 """The topic that a dead letter names for a row without one."""
@@ -92,7 +95,7 @@ class OpenChain:
     def __init__(self, spec: TaskSpec) -> None:
         chain = spec.source.load(local_path)
         steps = [
-            _without_dead_letters(_with_typed_parts(step, name, spec.typed), name)
+            without_dead_letters(_with_typed_parts(step, name, spec.typed), name)
             for step, name in zip(chain, chain.names, strict=True)
             if spec.typed or place_of(step) is not Place.SERIALIZE
         ]
@@ -144,7 +147,10 @@ class OpenChain:
         )
         spec = self.spec
         hidden = spec.side == "producer" and self.session.hides(original.topic or "")
-        if spec.failures == "fail" or isinstance(error, HeldBackError) or hidden:
+        if isinstance(error, HeldBackError) or hidden:
+            raise error
+        if spec.failures == "fail":
+            error.add_note(_KEEP_APART)
             raise error
         default_route = _DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
         topic, names = self._dead_letter_routes.get(error.step or "", default_route)
@@ -221,13 +227,6 @@ def _with_typed_parts(step: Any, name: str, typed: frozenset[str]) -> Any:
     if not isinstance(step, Serialize):
         return step
     return msgspec.structs.replace(step, name=name, **{part: None for part in PARTS if part not in typed})
-
-
-def _without_dead_letters(step: Any, name: str) -> Any:
-    """Make a step raise instead of writing dead letters: here the writer of the frame writes them."""
-    if isinstance(step, Interceptor) and step.on_error == "dead_letter":
-        return msgspec.structs.replace(step, on_error="raise", name=name)
-    return step
 
 
 def _named_headers(headers: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

@@ -6,8 +6,9 @@ The function is pickled by value, since an executor without Headerware could not
 from __future__ import annotations
 
 import gc
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from zipimport import zipimporter
 
 from pyspark import cloudpickle
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Batches = Iterable["pa.RecordBatch"]
+
+# The last frame of a traceback is this file's, and after it come the class, the message and its notes.
+_REASON: Final = re.compile(
+    r'executors/shipping\.py", line \d+, in run\n(?: {4}.*\n)*(?:\w+\.)*(\w+: .*(?:\n\S.*)*)'
+)
 
 
 def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -46,6 +52,12 @@ def spare_next_task() -> None:
         gc.freeze()
 
 
+def reason_of(error: BaseException) -> str | None:
+    """Return why a task failed if it said so in one line, from the error that Spark raises on the driver."""
+    found = _REASON.search(str(error))
+    return None if found is None else "; ".join(found[1].split("\n"))
+
+
 def _pickled(argument: Any) -> bytes:
     pickled: bytes = cloudpickle.dumps(argument)  # type: ignore[no-untyped-call]  # as pyspark has it
     return pickled
@@ -66,7 +78,13 @@ def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iter
         module, _, name = entry.partition(":")
         try:
             begin = getattr(importlib.import_module(module), name)
-            mapped = begin(*pickled)
+            from headerware.core.errors import HeaderwareError  # noqa: PLC0415 - as above
+            from headerware.spark_bridge.executors.shipping import spare_next_task  # noqa: PLC0415 - as above
+
+            try:
+                yield from begin(*pickled)(batches)
+            finally:
+                spare_next_task()
         except ModuleNotFoundError as error:
             missing = (error.name or "?").partition(".")[0]
             advice = (
@@ -80,12 +98,8 @@ def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iter
                 f"{missing!r}, which this chain needs. Ship it by {advice}."
             )
             raise RuntimeError(message) from error
-
-        from headerware.spark_bridge.executors.shipping import spare_next_task  # noqa: PLC0415 - as above
-
-        try:
-            yield from mapped(batches)
-        finally:
-            spare_next_task()
+        except HeaderwareError as error:
+            # Its message says all. Spark prints a traceback four times before the driver shows its last line.
+            raise error.with_traceback(None)  # noqa: B904 - it keeps its own cause
 
     return run

@@ -117,8 +117,9 @@ DIGEST: Final = "_hw_digest"
 """The digest of the columns that identify a row to be written."""
 SPARSE_COLUMNS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
 """Columns that the executors fill for some rows only."""
-OWN: Final = frozenset({"failure", "source", RAW, IDENTITY, STATUS, ARRIVED})
-"""Columns that the bridge adds; a user's columns may not have these names."""
+OWN: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
+"""Columns that the bridge adds; a user's columns may not have these names. ``foreach_batch`` also adds
+``source``."""
 
 
 def same_type(found: DataType, expected: DataType) -> bool:

@@ -11,14 +11,17 @@ import pytest
 from pyspark import cloudpickle
 
 from headerware.core.chain import Chain
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
 from headerware.interceptors import (
+    Admission,
     Audit,
+    ClaimCheck,
     Compress,
     Dedup,
     Delay,
+    Encrypt,
     Lineage,
     Metrics,
     Sign,
@@ -26,6 +29,10 @@ from headerware.interceptors import (
     Trail,
 )
 from headerware.interceptors.serialize import Serialize
+from headerware.keyring import public_part, with_new_key
+from headerware.keyring.services.file import FileKeys
+from headerware.keyring.writing import edit_keyring, write_public_keyring
+from headerware.object_store import FolderObjects
 from headerware.serdes.formats.plain import Json
 from headerware.spark_bridge.chain_source import ChainSource, Work, chain_source
 
@@ -150,6 +157,68 @@ class TestFiles:
         without = ChainSource(path=source.path, files={str(files): source.files[str(files)]})
         with pytest.raises(ConfigError, match=r"shared\.toml"):
             without.load()
+
+
+class TestMaterial:
+    """What the driver can know of keys and certificates, it says at the call."""
+
+    @pytest.fixture
+    def public(self, tmp_path: Path) -> str:
+        """Return a keyring with public halves only, as readers have it."""
+        keyring = edit_keyring(
+            tmp_path / "keys.json", lambda keys: with_new_key(keys, "test", "ed25519"), create=True
+        )
+        write_public_keyring(tmp_path / "public.json", public_part(keyring)[0])
+        return str(tmp_path / "public.json")
+
+    @pytest.mark.parametrize("work", ["encode", "kafka_sink", "source"])
+    def test_of_a_reader_is_refused_to_write_with(self, work: Work, public: str) -> None:
+        with pytest.raises(KeyringError, match=r"public\.json: key 'test'") as caught:
+            chain_source(Chain([Sign(keyring=public, key_id="test")]), work)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(ConfigError, match=r"^interceptors\.sign\.key_id: sending needs"):
+            chain_source(Chain([Sign(keyring=public)]), work)
+
+    @pytest.mark.parametrize("work", ["decode", "foreach_batch"])
+    def test_of_a_reader_reads(self, work: Work, public: str, caplog: pytest.LogCaptureFixture) -> None:
+        chain_source(Chain([Sign(keyring=public)]), work)
+        assert caplog.text == ""
+
+    @pytest.mark.parametrize("work", ["decode", "encode"])
+    def test_that_only_the_driver_lacks_is_logged(
+        self, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        chain_source(Chain([Sign(keyring=str(tmp_path / "none.json"), key_id="test")]), work)
+        (record,) = caplog.records
+        assert record.message.startswith("the driver cannot check the chain, and each worker must open it: ")
+        assert "none.json" in record.message
+
+    def test_may_be_a_certificate(
+        self, public: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        keyring = str(tmp_path / "keys.json")
+        signed = Sign(keyring=keyring, key_id="test")
+        with pytest.raises(ConfigError, match=r"interceptors\.admission\.certificate: sending needs"):
+            chain_source(Chain([Admission(), signed]), "encode")
+        chain_source(Chain([Admission(certificate=str(tmp_path / "none.jws")), signed]), "encode")
+        assert "none.jws" in caplog.text
+
+    def test_may_be_the_key_to_encrypt_with(self, tmp_path: Path) -> None:
+        reader = Encrypt(key_service=FileKeys(keyring=str(tmp_path / "keys.json")), key_ids=("test",))
+        with pytest.raises(ConfigError, match=r"interceptors\.encrypt\.key_id"):
+            chain_source(Chain([reader]), "encode")
+        chain_source(Chain([reader]), "decode")
+
+    def test_may_be_the_store_to_write_to(self, tmp_path: Path) -> None:
+        stores = {name: FolderObjects(path=str(tmp_path / name)) for name in ("old", "new")}
+        with pytest.raises(ConfigError, match=r"interceptors\.claim_check\.store: there are several stores"):
+            chain_source(Chain([ClaimCheck(stores=stores)]), "kafka_sink")
+
+    def test_is_not_asked_for_where_everything_is_switched_off(
+        self, public: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        chain_source(Chain([Sign(keyring=public)]), "encode")
 
 
 class TestSecrets:

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headerware.spark_bridge.connector_jars import comes_with_spark, jars_in, package, resolve
+from headerware.spark_bridge.connector_jars import cached_jars, comes_with_spark, jars_in, package, resolve
 from headerware.spark_bridge.session import spark_home
 from headerware.testing import MissingPartError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -25,6 +28,56 @@ NO_REPOSITORY = """
 <resolvers><filesystem name="none"><artifact pattern="{}/nowhere/[artifact].[ext]"/></filesystem></resolvers>
 </ivysettings>
 """
+
+# An Ivy with one Maven repository.
+ONE_REPOSITORY = """
+<ivysettings><settings defaultResolver="only"/>
+<resolvers><ibiblio name="only" m2compatible="true" root="{}"/></resolvers>
+</ivysettings>
+"""
+DEPENDENCIES = """
+<ivy-module version="2.0"><dependencies>
+  <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0" force="true"/>
+  <dependency org="org.apache.spark" name="spark-sql_2.13" rev="4.0.0" force="true"/>
+  <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.0" force="true"/>
+  <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" force="true"/>
+</dependencies></ivy-module>
+"""
+GROUPS = ("org.apache.spark", "org.apache.spark", "org.apache.kafka", "org.apache.commons")
+
+
+class NothingPublished(BaseHTTPRequestHandler):
+    """A Maven repository that answers, and has nothing."""
+
+    def do_HEAD(self) -> None:
+        """Answer that there is no such file; Ivy asks in this way."""
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """Write nothing."""
+
+
+@pytest.fixture
+def empty_repository() -> Iterator[str]:
+    """Return the address of a Maven repository that answers, and has nothing."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), NothingPublished) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/maven/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def ivy_cache(tmp_path: Path) -> Path:
+    """Make an Ivy folder into which the connector was resolved."""
+    for group, name in zip(GROUPS, MAVEN_NAMES, strict=True):
+        jar = tmp_path / "cache" / group / name.rpartition("-")[0] / "jars" / name
+        jar.parent.mkdir(parents=True)
+        jar.touch()
+    connector = tmp_path / "cache/org.apache.spark/spark-sql-kafka-0-10_2.13"
+    (connector / "ivy-4.0.0.xml").write_text(DEPENDENCIES)
+    return tmp_path
 
 
 @pytest.fixture
@@ -78,6 +131,20 @@ class TestComesWithSpark:
         assert comes_with_spark(tmp_path)
 
 
+class TestCachedJars:
+    def test_gives_what_was_resolved_with_the_connector(self, ivy_cache: Path) -> None:
+        found = cached_jars(VERSION, {"spark.jars.ivy": str(ivy_cache)})
+        assert [jar.name for jar in found] == list(MAVEN_NAMES)
+        assert all(jar.is_file() for jar in found)
+
+    def test_gives_none_if_one_is_gone(self, ivy_cache: Path) -> None:
+        next(ivy_cache.rglob("kafka-clients-*.jar")).unlink()
+        assert cached_jars(VERSION, {"spark.jars.ivy": str(ivy_cache)}) == []
+
+    def test_gives_none_of_another_version(self, ivy_cache: Path) -> None:
+        assert cached_jars("4.0.1", {"spark.jars.ivy": str(ivy_cache)}) == []
+
+
 class TestResolve:
     def test_asks_nobody_where_the_cache_has_all(self, tmp_path: Path) -> None:
         handed_out = tmp_path / "jars" / f"org.apache.spark_{MAVEN_NAMES[0]}"
@@ -103,6 +170,27 @@ class TestResolve:
         assert "unresolved dependency: org.apache.spark#spark-sql-kafka-0-10_2.13;4.0.99" in text
         assert "\tat " not in text
         assert "configure(builder, jars=folder)" in text
+
+    @pytest.mark.parametrize("answers", [True, False])
+    def test_says_that_a_version_is_not_published_if_a_repository_answered(
+        self, tmp_path: Path, empty_repository: str, *, answers: bool
+    ) -> None:
+        root = empty_repository if answers else "http://127.0.0.1:9/maven/"
+        file = tmp_path / "ivysettings.xml"
+        file.write_text(ONE_REPOSITORY.format(root))
+        settings = {
+            "spark.jars.packages": package("4.0.99"),
+            "spark.jars.ivy": str(tmp_path / "ivy"),
+            "spark.jars.ivySettings": str(file),
+        }
+        with pytest.raises(MissingPartError) as caught:
+            resolve(settings, "4.0.99", spark_home())
+        host = root.split("/")[2]
+        says = f"{host} answered, but does not have {package('4.0.99')}"
+        remedy = "install an older pyspark: pip install 'pyspark<4.0.99'"
+        assert (says in str(caught.value), remedy in str(caught.value)) == (answers, answers)
+        assert ("let Spark reach Maven Central" in str(caught.value)) is not answers
+        assert ("\n" in str(caught.value)) is not answers
 
     def test_keeps_a_repositorys_password_to_itself(self, tmp_path: Path) -> None:
         spark = tmp_path / "bin" / "spark-submit"

@@ -29,6 +29,7 @@ from headerware.spark_bridge.session import (
 from headerware.testing import MissingPartError
 
 PACKAGE = package(pyspark.__version__)
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 CLEAN = (
     SUBMIT_ARGS,
@@ -37,6 +38,8 @@ CLEAN = (
     "SPARK_REMOTE",
     "SPARK_API_MODE",
     "MASTER",
+    "SPARK_SUBMIT_OPTS",
+    "JAVA_TOOL_OPTIONS",
 )
 JARS = (
     f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}.jar",
@@ -83,6 +86,36 @@ class TestConfigure:
     def test_twice_is_once(self, builder: SparkSession.Builder) -> None:
         once = dict(builder_settings(configure(builder)))
         assert builder_settings(configure(builder)) == once
+
+    def test_takes_the_jars_that_were_resolved_before(self, builder: SparkSession.Builder, ivy: Path) -> None:
+        parts = [name.removesuffix(".jar").rpartition("-")[::2] for name in JARS]
+        lines = [f'<dependency org="org.apache.spark" name="{name}" rev="{rev}"/>' for name, rev in parts[1:]]
+        connector, version = parts[0]
+        put(ivy / "cache/org.apache.spark" / connector / f"ivy-{version}.xml", "".join(lines))
+        cached = (ivy / "cache/org.apache.spark" / name / "jars" / f"{name}-{rev}.jar" for name, rev in parts)
+        jars = [put(jar).as_uri() for jar in cached]
+        settings = builder_settings(configure(builder.config("spark.jars", "/opt/own.jar")))
+        assert settings["spark.jars"] == ",".join(["/opt/own.jar", *jars])
+        assert "spark.jars.packages" not in settings
+
+    def test_keeps_the_log_free_of_each_start(self, builder: SparkSession.Builder) -> None:
+        option = builder_settings(configure(builder))[JAVA_OPTIONS]
+        assert option.startswith("-Dlog4j2.configurationFile=file:///")
+        assert Path(option.partition("file://")[2]).is_file()
+
+    def test_leaves_java_options_that_are_set(self, builder: SparkSession.Builder) -> None:
+        builder.config(JAVA_OPTIONS, "-Xss8m")
+        assert builder_settings(configure(builder))[JAVA_OPTIONS] == "-Xss8m"
+
+    @pytest.mark.parametrize("way", ["file", "SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS"])
+    def test_leaves_logging_that_is_set(
+        self, way: str, builder: SparkSession.Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if way == "file":
+            put(tmp_path / "conf/log4j2.properties")
+        else:
+            monkeypatch.setenv(way, "-Dlog4j2.configurationFile=own.xml")
+        assert JAVA_OPTIONS not in builder_settings(configure(builder))
 
     def test_adds_it_to_the_packages_that_are_there(self, builder: SparkSession.Builder, ivy: Path) -> None:
         put(ivy / "jars/g_a-1.jar")
