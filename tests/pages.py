@@ -9,13 +9,16 @@ texts of click. tests/performance.py writes the page of figures.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
 import posixpath
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
@@ -30,6 +33,7 @@ from tests.performance import figure, measured, performance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     import msgspec
 
@@ -231,16 +235,38 @@ def _package(package: str) -> str:
     module = importlib.import_module(package)
     head = [f"# `{package}`", "", _summary(module), "", "| name | meaning |", "| --- | --- |"]
     names = sorted(module.__all__, key=str.lower)
-    rows = [f"| `{name}` | {_cell(_summary(getattr(module, name)))} |" for name in names]
+    values = _value_docs(module)
+    rows = [f"| `{name}` | {_cell(_summary(getattr(module, name), values.get(name)))} |" for name in names]
     return "\n".join([*head, *rows, ""])
 
 
-def _summary(found: Any) -> str:
-    """Return the first paragraph of a docstring; a value has none of its own."""
+def _summary(found: Any, value_doc: str | None = None) -> str:
+    """Return the first paragraph of a docstring, or of the text after a value's assignment."""
     text = inspect.getdoc(found) or ""
     if not inspect.ismodule(found) and not inspect.isclass(found) and not inspect.isroutine(found):
-        return f"A value of the type `{type(found).__name__}`."
+        choices = ", ".join(f"`{getattr(each, '__name__', each)}`" for each in get_args(found))
+        text = value_doc or (
+            f"One of {choices}." if choices else f"A value of the type `{type(found).__name__}`."
+        )
     return _markdown(text.partition("\n\n")[0])
+
+
+def _value_docs(package: ModuleType) -> dict[str, str]:
+    """Return the texts after the assignments of values, by name, in the modules that a package imports."""
+    init = Path(str(package.__file__))
+    stub = init.with_suffix(".pyi")
+    imports = ast.parse((stub if stub.exists() else init).read_text(encoding="utf-8")).body
+    docs: dict[str, str] = {}
+    for module in {str(each.module) for each in imports if isinstance(each, ast.ImportFrom)}:
+        body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+        for statement, text in pairwise(body):
+            match statement, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                    ast.Expr(value=ast.Constant(value=str(doc))),
+                ):
+                    docs[name] = inspect.cleandoc(doc)
+    return docs
 
 
 def _commands() -> str:
