@@ -33,6 +33,8 @@ from headerware.testing import EmbeddedCluster
 
 
 class Member(NativeItem):
+    length_is_exact = True
+
     def __init__(self, archive: str, info: ZipInfo) -> None:
         super().__init__(ItemContext(key=info.filename, version=f"{info.CRC:08x}"), info.file_size)
         self.archive = archive

@@ -1,26 +1,31 @@
 """Write the generated parts of the documents; ``make pages`` runs it, and tests/unit/test_pages.py compares.
 
 A page about an interceptor is written by hand as far as its heading "Options". The rest comes from the class
-of its options, from docs/what-others-see.md, and from bench/results.json. The pages of the API come from the
-docstrings of the public names, and the page of commands from the help texts of click. tests/performance.py
-writes the page of figures.
+of its options, from docs/what-others-see.md, and from bench/results.json. The page about hooks is written by
+hand as far as its heading "The context"; the rest comes from the docstrings of the context and the services.
+The pages of the API come from the docstrings of the public names, and the page of commands from the help
+texts of click. tests/performance.py writes the page of figures.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
 import posixpath
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from headerware import Interceptor
+from headerware import Context, Interceptor
 from headerware.cli import main
-from headerware.core.option_docs import OptionDoc, option_docs
+from headerware.core import services
+from headerware.core.option_docs import OptionDoc, argument_docs, option_docs
 from headerware.core.plugins import interceptor_type
 from tests.diagrams import drawn
 from tests.links import LINK, ROOT
@@ -28,10 +33,22 @@ from tests.performance import figure, measured, performance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     import msgspec
 
 INTERCEPTORS: Final = "docs/interceptors"
+HOOKS: Final = "docs/hooks.md"
+STABILITY: Final = "docs/stability.md"
+ABOUT_CONTEXT: Final = (
+    "`open(context)` gets a [`Context`](api/headerware.md), which belongs to one session of one client. "
+    "These fields are [stable](stability.md#stable-names); the others serve Headerware's own interceptors."
+)
+ABOUT_SERVICES: Final = (
+    "The object with the hooks may also have the methods of services. A session looks for them once, when it "
+    "opens. The methods of one service go together: an object has all of them, or none. Unless the table "
+    "says otherwise, a method is called on the thread that calls the client, one call at a time."
+)
 OTHERS: Final = "docs/what-others-see.md"
 PACKAGES: Final = (
     "headerware",
@@ -72,7 +89,7 @@ def written() -> dict[str, str]:
     """Return the text of each page that has a generated part."""
     pages = {f"{INTERCEPTORS}/{word}.md": _interceptor(word) for word in interceptor_type.built_in}
     pages |= {f"docs/api/{package}.md": _package(package) for package in PACKAGES}
-    return {**pages, **drawn(), **performance(measured()), "docs/commands.md": _commands()}
+    return {**pages, **drawn(), **performance(measured()), HOOKS: _hooks(), "docs/commands.md": _commands()}
 
 
 def _interceptor(word: str) -> str:
@@ -181,21 +198,75 @@ def _costs(word: str, page: str) -> Iterator[str]:
     yield moved("The [benchmarks](bench/RESULTS.md) have the machine and all results.", "README.md", page)
 
 
+def _hooks() -> str:
+    """Return the page about hooks: the part by hand, the stable fields of the context, and the services."""
+    by_hand = (ROOT / HOOKS).read_text(encoding="utf-8").partition("\n## The context\n")[0]
+    names = (ROOT / STABILITY).read_text(encoding="utf-8")
+    stable = re.findall(r"(\w+)=", names.partition("\nheaderware.Context(")[2].partition(")\n")[0])
+    fields = [
+        f"| `{name}` | {_cell(text)} |" for name, text in argument_docs(Context).items() if name in stable
+    ]
+    return "\n".join(
+        [
+            *(by_hand, "## The context", "", ABOUT_CONTEXT, ""),
+            *("| field | meaning |", "| --- | --- |", *fields, ""),
+            *("## Services", "", ABOUT_SERVICES, ""),
+            *("| method | service | call |", "| --- | --- | --- |", *_services(), ""),
+        ]
+    )
+
+
+def _services() -> Iterator[str]:
+    """Yield a row for each method of each service; the first row of a service says what it is for."""
+    for service in vars(services).values():
+        if not (inspect.isclass(service) and service.__module__ == services.__name__):
+            continue
+        purpose = _markdown(inspect.getdoc(service) or "")
+        for name, method in vars(service).items():
+            if not name.startswith("_"):
+                arguments = ", ".join(list(inspect.signature(method).parameters)[1:])
+                called = _markdown(inspect.getdoc(method) or "")
+                yield f"| `{name}({arguments})` | {_cell(purpose)} | {_cell(called)} |"
+                purpose = ""
+
+
 def _package(package: str) -> str:
     """Return the page of a package: each public name with the first sentence of its docstring."""
     module = importlib.import_module(package)
     head = [f"# `{package}`", "", _summary(module), "", "| name | meaning |", "| --- | --- |"]
     names = sorted(module.__all__, key=str.lower)
-    rows = [f"| `{name}` | {_cell(_summary(getattr(module, name)))} |" for name in names]
+    values = _value_docs(module)
+    rows = [f"| `{name}` | {_cell(_summary(getattr(module, name), values.get(name)))} |" for name in names]
     return "\n".join([*head, *rows, ""])
 
 
-def _summary(found: Any) -> str:
-    """Return the first paragraph of a docstring; a value has none of its own."""
+def _summary(found: Any, value_doc: str | None = None) -> str:
+    """Return the first paragraph of a docstring, or of the text after a value's assignment."""
     text = inspect.getdoc(found) or ""
     if not inspect.ismodule(found) and not inspect.isclass(found) and not inspect.isroutine(found):
-        return f"A value of the type `{type(found).__name__}`."
+        choices = ", ".join(f"`{getattr(each, '__name__', each)}`" for each in get_args(found))
+        text = value_doc or (
+            f"One of {choices}." if choices else f"A value of the type `{type(found).__name__}`."
+        )
     return _markdown(text.partition("\n\n")[0])
+
+
+def _value_docs(package: ModuleType) -> dict[str, str]:
+    """Return the texts after the assignments of values, by name, in the modules that a package imports."""
+    init = Path(str(package.__file__))
+    stub = init.with_suffix(".pyi")
+    imports = ast.parse((stub if stub.exists() else init).read_text(encoding="utf-8")).body
+    docs: dict[str, str] = {}
+    for module in {str(each.module) for each in imports if isinstance(each, ast.ImportFrom)}:
+        body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+        for statement, text in pairwise(body):
+            match statement, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                    ast.Expr(value=ast.Constant(value=str(doc))),
+                ):
+                    docs[name] = inspect.cleandoc(doc)
+    return docs
 
 
 def _commands() -> str:

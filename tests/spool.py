@@ -26,6 +26,8 @@ class Spool(Source[str], frozen=True, kw_only=True):
 
 
 class SpoolFile(NativeItem):
+    length_is_exact = True
+
     def __init__(self, path: Path) -> None:
         found = path.stat()
         version = f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"

@@ -2,7 +2,8 @@
 
 The pages are plain Markdown that reads as well in the repository. What Sphinx needs in addition is made here
 as the pages are read: a list of links to pages is a table of contents, a link to a folder leads to the README
-of the folder, and the page of a package gets the docstrings of its public names.
+of the folder, and the page of a package gets the docstrings of its public names, with the annotations of what
+they return.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import inspect
 import posixpath
 import re
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,8 @@ napoleon_use_ivar = True
 # Names of other libraries, and of modules that have no page.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!headerware\.).*"), ("py:.*", r"headerware\.core\..*")]
+# The annotation of what a function returns is a plain name, such as Policy, which two packages may have.
+suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = "Headerware"
@@ -62,6 +66,9 @@ html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 
 LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
+MEANING = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+DEFAULT = re.compile(r"<(?:(\w+\.\w+): [^>]*|[^<>]*(?:<[^<>]*>)?[^<>]*)>")
+"""A default in a signature that is not Python: of an enumeration, or a function."""
 SECTION = re.compile(r"^## +(.*)$", re.MULTILINE)
 LISTS = {
     root_doc,
@@ -128,10 +135,49 @@ def _names(package: str) -> str:
         else:
             kind = "autofunction" if inspect.isroutine(found) else "autodata"
         members = ["   :members:"] if kind == "autoclass" else []
+        if inspect.isclass(found) and issubclass(found, Enum):
+            members.append("   :undoc-members:")
         lines += [f".. {kind}:: {package}.{name}", *members, ""]
     return "\n".join(["", "```{eval-rst}", *lines, "```", ""])
 
 
+def sign(
+    app: Sphinx,  # noqa: ARG001 - Sphinx's signature, as below
+    what: str,  # noqa: ARG001
+    name: str,  # noqa: ARG001
+    found: Any,
+    options: Any,  # noqa: ARG001
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None]:
+    """Return a signature without addresses of functions, with the annotation of what it returns."""
+    if inspect.isclass(found):
+        if issubclass(found, Enum):
+            return "", None
+    else:
+        annotation = getattr(found, "__annotations__", {}).get("return")
+        returns = annotation if isinstance(annotation, str) else returns
+    return signature and DEFAULT.sub(lambda default: default[1] or "...", signature), returns
+
+
+def describe(
+    app: Sphinx,  # noqa: ARG001 - as above
+    what: str,
+    name: str,
+    found: Any,  # noqa: ARG001
+    options: Any,  # noqa: ARG001
+    lines: list[str],
+) -> None:
+    """Replace the docstring of a value's type by the meaning that the page of its package has."""
+    if what == "data":
+        package, _, own = name.rpartition(".")
+        page = ROOT / "docs" / "api" / f"{package}.md"
+        meanings = dict(MEANING.findall(page.read_text(encoding="utf-8")))
+        lines[:] = [meanings[own].replace("`", "``"), ""]
+
+
 def setup(app: Sphinx) -> None:
-    """Let Sphinx pass each page through :func:`read`."""
+    """Let Sphinx pass pages through :func:`read`, and names through :func:`sign` and :func:`describe`."""
     app.connect("source-read", read)
+    app.connect("autodoc-process-signature", sign)
+    app.connect("autodoc-process-docstring", describe)

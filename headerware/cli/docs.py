@@ -1,13 +1,14 @@
 """``headerware docs``: show the pages of the documentation in the terminal.
 
-The pages are Markdown: in a clone docs/ and spec/, and in an installation copies of them inside the package.
+The pages are Markdown, as on the site, without the files at the root of the repository: in a clone the files
+themselves, and in an installation copies of them inside the package.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +19,12 @@ from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_PAGES: Final = (
+    *("docs/**/*.md", "spec/**/*.md", "examples/**/README.md"),
+    *("bench/*.md", "tests/connect_oracle/README.md"),
+)
+"""The files of all pages; `pyproject.toml` packs the same files into the wheel."""
 
 
 @click.command()
@@ -45,10 +52,10 @@ def _pages(package: Path = Path(__file__).parents[1]) -> dict[str, Path]:
     packed = package / "_docs"
     root = packed if packed.is_dir() else package.parent
     pages: dict[str, Path] = {}
-    for folder, prefix in (("docs", ""), ("spec", "spec/")):
-        for path in (root / folder).rglob("*.md"):
-            name = prefix + path.relative_to(root / folder).with_suffix("").as_posix()
-            pages[name.removesuffix("/README")] = path
+    for pattern in _PAGES:
+        for path in root.glob(pattern):
+            name = path.relative_to(root).with_suffix("").as_posix()
+            pages[name.removeprefix("docs/").removesuffix("/README")] = path
     # The pages of docs/ itself first, then folder by folder.
     return dict(sorted(pages.items(), key=lambda page: (page[0].rpartition("/")[0], page[0])))
 

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from headerware.core.errors import HeaderwareError
     from headerware.sources import OffsetEntry, OffsetKey
+    from headerware.sources.engine.plan import Planned
     from headerware.sources.engine.worker import ObjectProgress
     from headerware.sources.runtime import RunConfig, SourceRunner
-    from headerware.sources.runtime.stores import StoredOffsets
+    from headerware.sources.runtime.stores import OffsetStore, StoredOffsets
 
 _COLLECTOR_THRESHOLDS: Final = (250_000, 20, 20)
 _REFRESH_S: Final = 0.5
@@ -163,34 +164,49 @@ def _counts(runner: SourceRunner) -> dict[str, Any]:
 
 
 @source.command()
-@_config
+@click.argument("path", type=click.Path(exists=True))
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Show this many objects at most."
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Show this many objects of a source at most.",
 )
 @click.option("--all", "everything", is_flag=True, help="Show also objects that are not read.")
 @json_option
-def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
-    """Show which objects would be read now, and why; open no object, and store nothing."""
-    from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
+def plan(path: str, limit: int, everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
+    """Show which objects would be read now, and why; open no object, and store nothing.
 
-    loaded, offsets = _opened(config)
-    listed, found = 0, []
-    with closing(offsets), source_errors(loaded):
-        for each in planned(loaded, offsets):
-            listed += 1
-            if everything or each.reads:
-                found.append(each)
-                if len(found) > limit:
-                    break
-    more, found = found[limit:], found[:limit]
+    PATH is the file of a source, or a folder of such files.
+    """
+    from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
+    from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
+
+    shown = []
+    for loaded in (configs := RunConfig.load_all(path)):
+        listed, found = 0, []
+        with closing(_offsets_of(loaded)) as offsets, source_errors(loaded):
+            for each in planned(loaded, offsets):
+                listed += 1
+                if everything or each.reads:
+                    found.append(each)
+                    if len(found) > limit:
+                        break
+        shown += [{"source": loaded.name, **each._asdict()} for each in found[:limit]]
+        if not as_json:
+            if found and len(configs) > 1:
+                click.echo(f"{loaded.name}:")
+            _print_plan(loaded.name, found, listed, limit)
     if as_json:
-        show_json([each._asdict() for each in found])
-        return
+        show_json(shown)
+
+
+def _print_plan(name: str, found: list[Planned], listed: int, limit: int) -> None:
     if not found:
-        click.echo(f"{loaded.name}: there is nothing to read ({counted(listed, 'object')} listed)")
+        click.echo(f"{name}: there is nothing to read ({counted(listed, 'object')} listed)")
         return
     table = Table("object", "task", "goes to", "from record", "why", box=None, pad_edge=False)
-    for each in found:
+    for each in found[:limit]:
         target = "?" if each.topic is None else each.topic
         partition = "" if each.partition is None else f"[{each.partition}]"
         table.add_row(
@@ -201,7 +217,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             Text(printable(each.why)),
         )
     output_console().print(table)
-    if more:
+    if len(found) > limit:
         click.echo(f"and more; --limit {10 * limit} shows more objects")
 
 
@@ -297,7 +313,12 @@ def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
 
     loaded = RunConfig.load(config)
-    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name)
+    return loaded, _offsets_of(loaded)
+
+
+def _offsets_of(loaded: RunConfig) -> StoredOffsets:
+    store: OffsetStore = loaded.offsets
+    return store.open(loaded.kafka, source=loaded.name)
 
 
 def _chosen(

@@ -56,7 +56,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     docs/stability.md lists the stable ones; the others serve Headerware's own interceptors.
 
     Args:
-        side: which half of a chain will be used, or None for both.
+        side: which half of a chain will be used: ``producer`` sends, ``consumer`` consumes; None for both, as
+            in tests.
         client_id: the client's name, or None.
         group_id: the consumer group, or None.
         now_ms: the clock, in milliseconds since the epoch; the only one that interceptors read.

@@ -70,15 +70,22 @@ class Stage(Enum):
     """Whether a hook sees objects, before they are serialized, or bytes."""
 
     OBJECTS = "objects"
+    """On send before the serializer, on consume after the deserializer."""
     BYTES = "bytes"
+    """On send after the serializer, on consume before the deserializer; the default."""
 
 
 class Role(Enum):
     """The purpose of an interceptor; it decides which failures may be skipped."""
 
     OBSERVE = "observe"
+    """It only looks at records. A failure is skipped unless ``on_error`` says otherwise."""
     TRANSFORM = "transform"
+    """It may change records; the default. A failure is raised unless ``on_error`` says otherwise. ``skip`` is
+    refused if the interceptor decodes records on consume."""
     PROTECT = "protect"
+    """It protects records, as a signature does. A failure is raised unless ``on_error`` says otherwise, and
+    ``skip`` is refused."""
 
 
 class Place(IntEnum):

@@ -45,7 +45,7 @@ class OptionDoc(NamedTuple):
 def option_docs(kind: type[msgspec.Struct]) -> list[OptionDoc]:
     """Return the options of a class, those of its base classes first."""
     hints = get_type_hints(kind, include_extras=True)
-    texts = _texts(kind)
+    texts = argument_docs(kind)
     return [
         OptionDoc(
             field.encode_name,
@@ -63,8 +63,8 @@ def summary(kind: type) -> str:
     return _markdown((inspect.getdoc(kind) or "").partition("\n\n")[0])
 
 
-def _texts(kind: type) -> dict[str, str]:
-    """Return the texts of all options by name, as the docstrings of the class and its bases have them."""
+def argument_docs(kind: type) -> dict[str, str]:
+    """Return the texts of all arguments by name, as the docstrings of the class and its bases have them."""
     texts: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         section = _SECTION.search(inspect.cleandoc(each.__dict__.get("__doc__") or "") + "\n")

@@ -213,7 +213,7 @@ class CarriesOn(Protocol):
 
 
 class HearsStatistics(Protocol):
-    """Is told librdkafka's own statistics of the client."""
+    """Is told librdkafka's own statistics, as often as its attribute ``statistics_interval_ms`` says."""
 
     statistics_interval_ms: int | None
     """How often it wants them, unless the application has set it; None leaves them off."""

@@ -18,6 +18,9 @@ class TypedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     removed: ClassVar[dict[str, str]] = {}
     """The options of earlier versions, each with the advice that its error gives."""
 
+    def __post_init__(self) -> None:
+        """Check nothing; a subclass that checks its options calls this method of its base first."""
+
 
 class SecretOptions(TypedOptions, frozen=True, kw_only=True):
     """Hold options that are never shown, because addresses and properties may hold passwords."""

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 import pytest
 
@@ -46,7 +47,8 @@ class SourceConformance:
     """Test a source that a subclass makes: with at least three objects, one of them with two records."""
 
     extractor: ClassVar[Any] = None
-    """The extractor that reads the objects; None if the source has its own, or to skip tests."""
+    """The extractor that reads the objects: a word such as ``jsonl``, a table of ``type`` and options, or an
+    :class:`Extractor`. None if the source has its own, or to skip tests."""
 
     def make_source(self) -> Source[Any]:
         """Return the source's options; the listed objects must not change during a test."""
@@ -187,6 +189,49 @@ class SourceConformance:
             _require(
                 type(item.length) is int and item.length >= UNKNOWN_LENGTH,
                 f"expected a length of 0 or more, or {UNKNOWN_LENGTH}; found {item.length!r}",
+            )
+
+    def test_states_exact_lengths(self) -> None:
+        """Streams have as many bytes as ``length_is_exact`` promises; lengths that are exact are declared so.
+
+        If the lengths are estimates that are right for these objects by chance, override this test.
+        """
+        lengths: list[tuple[NativeItem, int]] = []
+        for item in self._listed(self.make_source())[:_AT_MOST]:
+            if item.length > 0:
+                with suppress(NotAStreamError), closing(item.open_stream()) as stream:
+                    lengths.append((item, _size(stream)))
+        for item, found in lengths:
+            fits = found >= item.length if item.context.grows else found == item.length
+            _require(
+                fits or not item.length_is_exact,
+                f"expected {item.length} bytes of {item.context.key!r}, found {found}; correct the length, "
+                "or remove length_is_exact",
+            )
+        _require(
+            not lengths or any(item.length_is_exact or found != item.length for item, found in lengths),
+            "the lengths are exact; set length_is_exact = True in the class of the items, so that a stream "
+            "that ends early is an error",
+        )
+
+    def test_never_takes_a_lost_connection_for_the_end(self) -> None:
+        """A stream that ends early is an error, at whatever byte it ends, if the length is exact."""
+        source = self.make_source()
+        extractor = self._extractor(source)
+        tried = 0
+        for item in self._listed(source)[:_AT_MOST]:
+            if not item.length_is_exact or item.length <= 0:
+                continue
+            opened = item.open_stream
+            for tenth in (0, 5, 9):
+                cut = partial(_CutStream, opened, item.length * tenth // 10)
+                item.open_stream = cut  # type: ignore[method-assign, assignment]  # for this test
+                with pytest.raises((OSError, ObjectError)):
+                    list(extracted(extractor, Input(item)))
+            tried += 1
+        if not tried:
+            pytest.skip(
+                "no item of this source has an exact length; its streams must raise OSError themselves"
             )
 
     def test_tells_contexts(self) -> None:
@@ -463,6 +508,28 @@ class _SampleStream(io.RawIOBase):
         return len(found)
 
 
+class _CutStream(io.RawIOBase):
+    """The first bytes of a stream, as if the connection was lost after them."""
+
+    def __init__(self, opened: Callable[[], BinaryIO], left: int) -> None:
+        super().__init__()
+        self._stream = opened()
+        self._left = left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._stream.read(min(len(buffer), self._left))
+        buffer[: len(found)] = found
+        self._left -= len(found)
+        return len(found)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
 class _Compared(NamedTuple):
     value: Any
     key: Any
@@ -490,6 +557,10 @@ def _items(source: Source[Any], opened: OpenSource[Any], start: Any = None) -> l
 
 def _shown(item: NativeItem) -> tuple[Any, ...]:
     return item.context.key, item.context.version, item.length, item.context.topic, item.context.partition
+
+
+def _size(stream: BinaryIO) -> int:
+    return sum(map(len, iter(partial(stream.read, 1 << 16), b"")))
 
 
 def _values(found: list[tuple[int, Extracted | BadRecordError]]) -> list[_Compared]:

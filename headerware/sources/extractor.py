@@ -22,6 +22,7 @@ object, they hold only one record or one block of records in memory.
 from __future__ import annotations
 
 import errno
+import io
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from headerware.sources.source import NativeItem
 
 _SPOOLED_IN_MEMORY: Final = 1 << 20
+_BUFFER_BYTES: Final = 1 << 18
 _NO_ROOM: Final = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _EXTRACTORS: Final = "headerware.sources.extractors"
 _BUILT_IN: Final = {
@@ -131,10 +133,15 @@ class Input:
 
         Raises:
             NotAStreamError: the object has no bytes to read.
-            OSError: the object cannot be read now.
+            OSError: the object cannot be read now. The stream raises it, too, if it ends before the exact
+                length of its item.
             ObjectError: the object cannot be read.
         """
-        self._stream = stream = self._open.enter_context(self.item.open_stream())
+        stream = self._open.enter_context(self.item.open_stream())
+        if self.item.length_is_exact and self.item.length > 0:
+            checked = io.BufferedReader(_WholeStream(stream, self.item.length), _BUFFER_BYTES)
+            stream = self._open.enter_context(checked)
+        self._stream = stream
         return stream
 
     @property
@@ -186,6 +193,47 @@ class Input:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class _WholeStream(io.RawIOBase):
+    """A stream that raises an error if it ends before an expected length."""
+
+    def __init__(self, stream: BinaryIO, length: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._length = length
+        # Some streams wait until they have all of the bytes that read() asks for.
+        self._read = getattr(stream, "read1", stream.read)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._read(len(buffer))
+        if not found:
+            self._require_end(self._position)
+        buffer[: len(found)] = found
+        self._position += len(found)
+        return len(found)
+
+    def seekable(self) -> bool:
+        return self._stream.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = self._stream.seek(offset, whence)
+        if whence == io.SEEK_END:
+            self._require_end(self._position - offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def _require_end(self, end: int) -> None:
+        if end < self._length:
+            raise SourceUnavailableError(
+                f"expected {self._length} bytes, the listed length, found {end} before the stream ended"
+            )
 
 
 class Extractor(TypedOptions, frozen=True, kw_only=True):

@@ -78,8 +78,15 @@ class NativeItem:
 
     Args:
         context: the key and the other facts from the listing.
-        length: the estimated length in bytes, or :data:`UNKNOWN_LENGTH`; no memory is allocated by it.
+        length: the length in bytes, estimated unless the class sets :attr:`length_is_exact`, or
+            :data:`UNKNOWN_LENGTH`; no memory is allocated by it.
     """
+
+    length_is_exact: bool = False
+    """Whether the stream has at least ``length`` bytes, so that an earlier end is an error.
+
+    Set it if the listing states the exact length. A connection that is lost can look like the end of the
+    stream, and the object would count as complete without its last records."""
 
     def __init__(self, context: ItemContext, length: int = UNKNOWN_LENGTH) -> None:
         self.context: ItemContext = context
@@ -87,6 +94,9 @@ class NativeItem:
 
     def open_stream(self) -> BinaryIO:
         """Return a fresh stream of the object's bytes; the framework closes it.
+
+        A stream that ends before the object ends must raise OSError, unless :attr:`length_is_exact` is set:
+        then the framework raises it. ``http.client`` and ``urllib.request`` do not raise one.
 
         To skip bytes, the framework seeks if the stream can seek, and else reads them.
 

@@ -196,9 +196,21 @@ def test_fit_on_a_screen_each() -> None:
 
 
 def run(commands: str, folder: Path) -> str:
-    """Run a block's lines as a shell would, and return all that they print."""
+    """Run a block's lines as a shell would, and return all that they print; pip installs below the folder."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+    site = str(folder / "site-packages")
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": "120",
+        "PYTHONPATH": site,
+        "PIP_TARGET": site,
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
     shell = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=folder,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headerware.testing import KafkaBroker
+    from tests.spark.conftest import Kafka
 
 ROOT: Final = Path(__file__).parents[2]
 GALLERY: Final = entries()
@@ -67,6 +68,19 @@ class TestForeachBatch:
         check_stream(
             ended(tmp_path, str(SUBMIT), *options, *python, str(EXAMPLES / "spark_foreach_batch.py"))
         )
+
+
+@pytest.mark.broker
+class TestFirstProgram:
+    @pytest.mark.usefixtures("spark")
+    def test_of_the_page_shows_what_the_page_says(
+        self, kafka: Kafka, kafka_broker: KafkaBroker, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (program,) = (block for block in FENCED.findall(PAGE) if block.startswith("# first.py"))
+        program = program.replace('"orders"', f'"{kafka.topic("orders")}"')
+        exec(program.replace("localhost:9092", kafka_broker.bootstrap_servers), {})  # noqa: S102 - our page
+        shown = PAGE.partition("# first.py")[2].partition("```text\n")[2].partition("```")[0]
+        assert shown in capsys.readouterr().out
 
 
 @pytest.mark.broker

@@ -28,8 +28,12 @@ from headerware import Context, Headers, Interceptor, Record, load_chain
 from headerware.cli import main
 from headerware.cli.main import REMOVED
 from headerware.cli.schema import SCHEMAS
+from headerware.connect.converters.catalogue import converter_type, header_converter_type
+from headerware.connect.predicates.catalogue import predicate_type
+from headerware.connect.transforms.catalogue import transform_type
 from headerware.core import plugins
 from headerware.core.context import wall_clock_ms
+from headerware.core.hooks import HOOKS
 from headerware.core.plugins import interceptor_type
 from headerware.core.services import SERVICE_ARGUMENTS
 from headerware.dictionaries import dictionaries_type
@@ -44,6 +48,7 @@ from headerware.sources.extractor import extractor_type
 from headerware.sources.extractors import StreamExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, offsets_type
 from headerware.sources.source import source_type
+from headerware.sources.transformers import transformer_type
 from headerware.testing import EmbeddedCluster
 from tests.links import CODE, FENCE, ROOT, documents
 
@@ -51,7 +56,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 TEMPLATE = ROOT / "examples" / "plugin_template"
+TEMPLATE_PAGE = "examples/plugin_template/README.md"
 DOCUMENTS = documents()
+METHODS: dict[str, tuple[str, ...]] = {**HOOKS, **SERVICE_ARGUMENTS}
+CATALOGUES = (
+    *(interceptor_type, serde_type, store_type, key_service_type, dictionaries_type, object_store_type),
+    *(converter_type, header_converter_type, predicate_type, transform_type),
+    *(extractor_type, source_type, transformer_type, offsets_type),
+)
 # Their blocks are run by tests/integration/test_guides.py.
 GUIDES = "docs/guides/"
 HISTORY = ("CHANGELOG.md", "docs/decisions/")
@@ -273,9 +285,23 @@ class TestConfigurations:
         project = text_of("examples/plugin_template/pyproject.toml")
         assert 'stamp = "headerware_stamp:Stamp"' in project
 
-    @pytest.mark.parametrize("method", SERVICE_ARGUMENTS)
-    def test_the_template_names_the_methods_of_all_services(self, method: str) -> None:
-        assert f"`{method}(" in text_of("examples/plugin_template/README.md")
+    @pytest.mark.parametrize("method", METHODS)
+    def test_the_page_about_hooks_names_the_methods_of_all_services(self, method: str) -> None:
+        arguments = ", ".join(METHODS[method])
+        assert f"`{method}({arguments})`" in text_of("docs/hooks.md")
+
+    def test_the_template_lists_its_files(self) -> None:
+        files = {
+            path.relative_to(TEMPLATE).as_posix()
+            for path in TEMPLATE.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md"
+        }
+        assert {row[0].partition("](")[2].rstrip(")") for row in table(TEMPLATE_PAGE, "file")} == files
+
+    def test_the_guide_to_an_interceptor_names_all_groups_of_entry_points(self) -> None:
+        groups = {each.group for each in CATALOGUES} - {None}
+        named = " ".join(row[0] for row in table(f"{GUIDES}write-an-interceptor.md", "group"))
+        assert set(re.findall(r"headerware\.\w+", named)) == groups
 
 
 class TestPython:
@@ -585,7 +611,7 @@ class TestSchemas:
 
     @pytest.mark.parametrize(("document", "block"), [*blocks("toml"), *blocks("")])
     def test_accept_the_files_in_documents(self, document: str, block: str) -> None:
-        if not document.startswith("examples/plugin_template"):  # it is not installed here
+        if document not in {TEMPLATE_PAGE, f"{GUIDES}write-an-interceptor.md"}:  # not installed here
             self.require_valid(block)
 
     @pytest.mark.parametrize("file", sorted((ROOT / "examples").rglob("*.toml")), ids=lambda file: file.name)

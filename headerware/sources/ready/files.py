@@ -118,6 +118,8 @@ class Files(Source[str], frozen=True, kw_only=True):
 class File(NativeItem):
     """A file, as it was when it was listed."""
 
+    length_is_exact = True
+
     def __init__(self, folder: str, path: str) -> None:
         self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - faster with many files
         found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - as above
@@ -125,8 +127,12 @@ class File(NativeItem):
         super().__init__(_context(path, found, version), found.st_size)
 
     def open_stream(self) -> BinaryIO:
-        """Open the file."""
-        return open(self._path, "rb")  # noqa: PTH123 - the framework closes it
+        """Open the file; raise ObjectMovedError if it has become shorter since it was listed."""
+        file = open(self._path, "rb")  # noqa: PTH123, SIM115 - the framework closes it
+        if os.fstat(file.fileno()).st_size < self.length:
+            file.close()
+            raise ObjectMovedError("the file has become shorter since it was listed")
+        return file
 
     def extends(self, version: str) -> bool:
         """Return whether only the inode differs."""
@@ -143,6 +149,8 @@ class GrowingFile(NativeItem):
     has no version, and its error is raised when it is opened, so that the error concerns only this file and
     not the listing.
     """
+
+    length_is_exact = True
 
     def __init__(self, folder: str, path: str) -> None:
         self._folder: Final = folder

@@ -186,6 +186,8 @@ class _Pages:
 class Page(NativeItem):
     """A page as it was when it was listed; the version is a digest of its records."""
 
+    length_is_exact = True
+
     def __init__(self, number: int, lines: list[bytes]) -> None:
         self._lines: Final = lines
         version = f"{len(lines)}:{_digest(lines)}"

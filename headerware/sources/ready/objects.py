@@ -116,6 +116,8 @@ class _Bucket:
 class StoredObject(NativeItem):
     """An object with its version when it was listed; it has the store's options, but no connection."""
 
+    length_is_exact = True
+
     def __init__(self, store: Any, found: Any) -> None:
         self._store: Final = store
         self._e_tag: Final = found["e_tag"]

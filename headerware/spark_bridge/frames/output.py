@@ -5,6 +5,7 @@ A row whose objects do not fit their typed column fails alone.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,7 +28,6 @@ _INEXACT: Final = frozenset({"headers", "timestamp"})
 """Columns that a record does not hold exactly: headers that are null, fractions of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
 """The approximate size of values in one batch; an Arrow column of bytes holds 2 GiB at most."""
-_VERIFIED: Final = arrow_type(VERIFIED)
 _MISMATCH_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -264,13 +264,19 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
 def verified(records: Sequence[Record]) -> pa.Array:
     """Return what the signatures of verified records say, as a column of structs."""
     rows = [record.verified for record in records]
-    return pa.array([None if row is None else _verified(row) for row in rows], _VERIFIED)
+    return pa.array([None if row is None else _verified(row) for row in rows], _verified_type())
+
+
+@cache
+def _verified_type() -> Any:
+    """Return the type of the column; a function, so that this module can be imported without pyarrow."""
+    return arrow_type(VERIFIED)
 
 
 def _verified(facts: Verified) -> dict[str, Any]:
     return {
         "signed_at": facts.signed_at_ms * 1000,
-        **{field.name: getattr(facts, field.name) for field in _VERIFIED if field.name != "signed_at"},
+        **{field.name: getattr(facts, field.name) for field in _verified_type() if field.name != "signed_at"},
     }
 
 

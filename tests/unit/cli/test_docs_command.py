@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,8 +19,8 @@ from headerware.cli import main
 from headerware.cli.docs import _pages
 from tests.links import ROOT
 
-if TYPE_CHECKING:
-    from pathlib import Path
+LINKED = re.findall(r"\]\((?!\.\./\w+\.md)([^)#]+\.md)", (ROOT / "docs/index.md").read_text(encoding="utf-8"))
+"""The links of the index, without those to files at the root, which are not in the wheel."""
 
 
 def docs(*args: str) -> Any:
@@ -32,11 +34,15 @@ class TestDocs:
         assert "  spec/trail            The paper trail: hw.trail\n" in result.output
         listed = [line for line in result.output.splitlines() if line.startswith("  ")]
         files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "spec").rglob("*.md")]
-        assert len(listed) == len(files)
+        files += [*(ROOT / "examples").rglob("README.md"), *(ROOT / "bench").glob("*.md")]
+        assert len(listed) == len(files) + 1  # tests/connect_oracle
 
     def test_lists_each_folder_once(self) -> None:
         titles = [line for line in docs().output.splitlines() if not line.startswith("  ")]
-        assert titles == ["pages:", "api:", "decisions:", "guides:", "interceptors:", "spec:"]
+        assert titles == [
+            *("pages:", "api:", "bench:", "decisions:", "examples:", "guides:", "interceptors:", "spec:"),
+            "tests:",
+        ]
 
     @pytest.mark.parametrize(
         ("given", "file"),
@@ -60,6 +66,13 @@ class TestDocs:
     )
     def test_prints_the_markdown_of_a_page_into_a_pipe(self, given: str, file: str) -> None:
         assert docs(given).output == (ROOT / file).read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("link", LINKED)
+    def test_opens_each_page_that_the_index_links_to(self, link: str) -> None:
+        path = Path(os.path.normpath(ROOT / "docs" / link))
+        name = path.relative_to(ROOT).as_posix()
+        assert docs(name).output == path.read_text(encoding="utf-8")
+        assert docs(name.removesuffix(".md").removesuffix("/README")).output == docs(name).output
 
     @pytest.mark.parametrize(("given", "meant"), [("tral", "trail"), ("fastapy", "fastapi")])
     def test_suggests_a_near_name(self, given: str, meant: str) -> None:

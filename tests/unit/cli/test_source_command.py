@@ -382,6 +382,15 @@ class TestPlan:
         ]
         assert "it is new" in invoke("plan", config).output
 
+    def test_of_a_folder_tells_it_of_each_source(self, folder: Path) -> None:
+        names = [RunConfig.load(folder / f"{name}.toml").name for name in ("one", "two")]
+        assert [(each["source"], each["key"]) for each in answer("plan", folder)] == [
+            (names[0], "a"),
+            (names[1], "a"),
+        ]
+        output = invoke("plan", folder).output
+        assert [line[:-1] for line in output.splitlines() if line.endswith(":")] == names
+
     def test_tells_that_there_is_more(self, config: Path) -> None:
         assert "and more; --limit 10 " in invoke("plan", config, "--limit", 1).output
         assert "and more" not in invoke("plan", config, "--limit", 2).output

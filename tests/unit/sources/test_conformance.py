@@ -130,6 +130,44 @@ class TestFindsFaultsOfSources:
         with pytest.raises((pytest.fail.Exception, ValueError)):
             Tests().test_opens_fresh_streams()
 
+    @pytest.mark.parametrize(
+        ("exact", "more", "fault"),
+        [
+            (False, 0, "set length_is_exact = True"),
+            (False, 1, None),
+            (True, 0, None),
+            (True, 1, "expected 5 bytes of 'a', found 4"),
+            (True, -1, "expected 3 bytes of 'a', found 4"),
+        ],
+    )
+    def test_in_lengths(self, folder: Path, exact: bool, more: int, fault: str | None) -> None:  # noqa: FBT001
+        class Sized(Spool, frozen=True, kw_only=True):
+            def items(self, start: str | None) -> Iterator[NativeItem]:
+                for item in super().items(start):
+                    item.length += more if item.length else 0
+                    item.length_is_exact = exact
+                    yield item
+
+        class Tests(SourceConformance):
+            def make_source(self) -> Source[Any]:
+                return Sized(folder=str(folder))
+
+        if fault is None:
+            Tests().test_states_exact_lengths()
+            return
+        with pytest.raises(pytest.fail.Exception, match=fault):
+            Tests().test_states_exact_lengths()
+
+    def test_in_extractors_that_take_a_lost_connection_for_the_end(self, folder: Path) -> None:
+        class Tests(SourceConformance):
+            extractor = _Wrong(fault="swallows")
+
+            def make_source(self) -> Source[Any]:
+                return Spool(folder=str(folder))
+
+        with pytest.raises(pytest.fail.Exception):
+            Tests().test_never_takes_a_lost_connection_for_the_end()
+
 
 class _Wrong(Lines, frozen=True, kw_only=True):
     fault: str

@@ -11,6 +11,7 @@ import pytest
 
 from headerware.core.errors import ConfigError
 from headerware.sources import (
+    Input,
     MemoryOffsets,
     Source,
     SourceConfig,
@@ -124,6 +125,26 @@ class TestListing:
         (folder / "a/c").rmdir()
         (folder / "b.csv").unlink()
         assert [item.context.key for item in listing] == ["a/b", "a0", "ü"]
+
+
+class TestShrunkFile:
+    def test_is_left_to_a_later_listing(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("1\n2\n")
+        (item,) = Files(folder=str(tmp_path)).items(None)
+        (tmp_path / "a").write_text("3\n")
+        with pytest.raises(ObjectMovedError):
+            item.open_stream()
+
+    @pytest.mark.parametrize("grows", [False, True])
+    def test_is_not_read_to_its_end_while_it_shrinks(self, tmp_path: Path, grows: bool) -> None:  # noqa: FBT001
+        (tmp_path / "a").write_bytes(b"1\n" * (1 << 20))
+        (item,) = Files(folder=str(tmp_path), grows=grows).items(None)
+        with Input(item) as given:
+            stream = given.open_stream()
+            stream.read(100)
+            (tmp_path / "a").write_text("3\n")
+            with pytest.raises(SourceUnavailableError, match=f"expected {2 << 20} bytes"):
+                stream.read()
 
 
 class TestGrowing:
