@@ -21,7 +21,7 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
 from headerware.core.config import FILE
 from headerware.core.context import Context
-from headerware.core.errors import HeaderwareError
+from headerware.core.errors import HeaderwareError, KeyringError
 from headerware.core.explanation import (
     PROBE_BYTES,
     ExplainedInterceptor,
@@ -145,6 +145,8 @@ def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_j
             click.echo(f"warning: {name}: {text}")
         for name, text in notes(tuple(chain)):
             click.echo(f"note: {name}: {text}")
+        if not chain:
+            click.echo("warning: it declares no [[interceptors]], so records pass as they are")
 
 
 @click.command(cls=_TakesFile)
@@ -167,6 +169,8 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     """
     if config and topic is None and os.environ.get(CONFIG_VARIABLE) and _is_topic(config):
         config, topic = None, config
+    if config and topic and not Path(config).exists() and Path(topic).is_file():
+        raise click.UsageError(f"the file comes before the topic: headerware explain {topic} {config}")
     if opens and topic is None:
         raise click.UsageError("--open needs TOPIC: it measures what the chain adds to a record of the topic")
     config = _config_file(config)
@@ -274,14 +278,14 @@ def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, a
     other = _SIDES[_SIDES.index(side) - 1]
     # An error that both sides have does not depend on the side.
     hint = "" if alone or _refusal(chain, other) else f"; --side {other} checks the other side alone"
-    raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
+    raise click_error(error, config, before=f"opened as a {side}: ", after=hint) from error
 
 
 def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareError | None:
     """Return the error of opening a chain as a client does, or None if it opens."""
     try:
         # The context has nothing to publish with, so interceptors that report to topics need no cluster.
-        chain.open(Context(side=side, bootstrap_servers=_SERVERS)).close()
+        chain.open(Context(side=side, bootstrap_servers=_SERVERS, warns=False)).close()
     except HeaderwareError as error:
         return error
     return None
@@ -291,8 +295,12 @@ def require_local_parts(config: str, chain: Chain, side: Any) -> None:
     """Raise if keys or object stores on this machine are missing; only doctor also asks remote ones."""
     from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - imports a client
 
-    found = (*key_services(chain, side, 1.0, remote=False), *object_stores(chain, side, remote=False))
-    for finding in found:
+    for option, finding in key_services(chain, side, 1.0, remote=False):
+        if finding.status == "fail":
+            error = KeyringError(finding.found)
+            error.path = option
+            raise click_error(chain.located(error), config, before=f"{finding.check}: ")
+    for finding in object_stores(chain, side, remote=False):
         if finding.status == "fail":
             raise click.ClickException(f"{config}: {finding.check}: {finding.found}")
 

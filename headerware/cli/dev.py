@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import ExitStack
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -14,6 +15,7 @@ from headerware.cli.log_lines import log_nothing
 from headerware.cli.options import config_option
 from headerware.cli.tail import Output, output_options, show_records
 from headerware.core.chain import Chain, load_chain
+from headerware.core.topics import TOPIC_NAME, is_topic_name
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.reader import TopicReader
 from headerware.ops.tail import ChainView, tailed
@@ -39,8 +41,22 @@ _EMPTY_GROUP: Final = (
 _KEY_TEXT: Final = "press a key here to see the records as they come"
 
 
+def _named(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int | None]:
+    """Return the topics by name, each with its number of partitions if ``NAME:PARTITIONS`` gives it."""
+    found: dict[str, int | None] = {}
+    for value in values:
+        name, colon, partitions = value.partition(":")
+        if not is_topic_name(name):
+            raise click.BadParameter(f"expected a name of {TOPIC_NAME}, found {name!r}", ctx, param)
+        found[name] = _PARTITIONS(partitions, param, ctx) if colon else None
+    return found
+
+
+_PARTITIONS: Final = click.IntRange(1, 1_000)
+
+
 @click.command()
-@click.argument("topics", nargs=-1)
+@click.argument("topics", nargs=-1, callback=_named, metavar="[NAME[:PARTITIONS]]...")
 @config_option(
     "The chain that shows the records; without this, HEADERWARE_CONFIG names the file, or there is no chain."
 )
@@ -52,43 +68,48 @@ _KEY_TEXT: Final = "press a key here to see the records as they come"
 )
 @click.option(
     "--partitions",
-    type=click.IntRange(1, 1_000),
+    type=_PARTITIONS,
     default=1,
     show_default=True,
-    help="How many partitions each topic has.",
+    help="How many partitions a topic has whose argument does not say it.",
 )
+@click.option("--quiet", is_flag=True, help="Show no records; only run the cluster.")
 @output_options
 def dev(
-    topics: tuple[str, ...],
+    topics: dict[str, int | None],
     config: str | None,
     kafka: bool,  # noqa: FBT001 - click passes flags by name
     port: int | None,
     partitions: int,
+    quiet: bool,  # noqa: FBT001 - likewise
     output: Output,
 ) -> None:
-    """Run a cluster, and show the records of TOPICS.
+    """Run a cluster, and show the records of its topics.
 
-    The cluster is for development. It has TOPICS, or the topic orders. It runs until Ctrl-C or SIGTERM; then
-    its records are gone, and the exit code is 0. Records are shown as `headerware tail` shows them. The
-    embedded cluster needs nothing but Headerware: it serves clients of librdkafka, such as this one, but
-    neither Java nor admin requests. Each start has another port, so the command prints the line that tells
-    other terminals the address.
+    The cluster is for development. It has the topics that are named, such as orders or orders:3, or the topic
+    orders. It runs until Ctrl-C or SIGTERM; then its records are gone, and the exit code is 0. Records are
+    shown as `headerware tail` shows them. While the cluster runs, a producer creates another topic when it
+    names the topic; `headerware send` does so with -X allow.auto.create.topics=true. The embedded cluster
+    needs nothing but Headerware: it serves clients of librdkafka, such as this one, but neither Java nor
+    admin requests. Each start has another port, so the command prints the line that tells other terminals the
+    address.
     """
     if port is not None and not kafka:
         raise click.UsageError("--port needs --kafka: the embedded cluster takes a free port")
     chain = Chain() if config is None else load_chain(config)
-    names = tuple(dict.fromkeys(topics)) or (_TOPIC,)
+    wanted = topics or {_TOPIC: None}
+    names = tuple(wanted)
     log_nothing()  # a log line would appear in the middle of the view
     signal.signal(signal.SIGTERM, _interrupt)
     with ExitStack() as stack:
         try:
             cluster = _cluster(kafka=kafka, port=port)
             stack.enter_context(cluster)
-            for name in names:
-                cluster.create_topic(name, partitions=partitions)
+            for name, own in wanted.items():
+                cluster.create_topic(name, partitions=own or partitions)
             servers = cluster.bootstrap_servers
             with kafka_errors():
-                sources = [stack.enter_context(_reader(servers, name)) for name in names]
+                sources = [stack.enter_context(_reader(servers, name)) for name in names if not quiet]
                 views = [ChainView(chain, cluster_id=source.cluster_id) for source in sources]
                 for view in views:
                     stack.callback(view.close)
@@ -100,6 +121,8 @@ def dev(
                 )
                 if not kafka:
                     click.echo(_EMPTY_GROUP, err=True)
+                if quiet:
+                    Event().wait()  # until a signal
                 wait_s = _ROUND_S / len(names)
                 topics_read = [tailed(*each, wait_s=wait_s) for each in zip(sources, views, strict=True)]
                 show_records(

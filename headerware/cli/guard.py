@@ -216,4 +216,6 @@ def _print(status: Status, *, executed: bool) -> None:
             f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep records longer"
         )
     if not executed:
-        click.echo("nothing was sent or committed; without --dry-run, the records are forwarded")
+        held = status.held or status.held_back
+        which = "the records that are not held back" if held else "the records"
+        click.echo(f"nothing was sent or committed; without --dry-run, {which} are forwarded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0}
 """The settings of every client: it logs nothing, because the exception shows the error."""
+_NAME: Final = re.compile(r"[a-z]+(\.[a-z]+)*")
+"""The name of a client's property."""
 SERVERS_VARIABLE: Final = "HEADERWARE_BOOTSTRAP_SERVERS"
 
 
@@ -37,7 +40,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         if self.client_config is not None:
             lines = _text_of(self.client_config).splitlines()
             settings |= dict(
-                _property(line, "--client-config", f"line {number}: ")
+                _property(line, "--client-config", f"{self.client_config}:{number}: ")
                 for number, line in enumerate(lines, 1)
                 if line.strip() and not line.lstrip().startswith("#")
             )
@@ -118,7 +121,8 @@ def _text_of(client_config: str) -> str:
 def _property(text: str, option: str, where: str = "") -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{where}expected KEY=VALUE, found no '='", param_hint=option)
+        found = text if _NAME.fullmatch(text) else "no '='"  # anything else may be a secret
+        raise click.BadParameter(f"{where}expected KEY=VALUE, found {found}", param_hint=option)
     return name.strip(), value.strip()
 
 

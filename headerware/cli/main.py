@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from headerware import __version__
 from headerware.cli.audit import audit
@@ -62,7 +63,14 @@ class _PathFromHome(click.Path):
         options = [] if ctx is None else [name for each in ctx.command.params for name in each.opts]
         if isinstance(value, str) and value.partition("=")[0] in options:
             self.fail(f"expected a path, found the option {value!r}; write the path before it", param, ctx)
-        return super().convert(from_home(value) if isinstance(value, str) else value, param, ctx)
+        try:
+            return super().convert(from_home(value) if isinstance(value, str) else value, param, ctx)
+        except click.BadParameter as error:
+            if ctx is None or param is None or param.name is None:
+                raise
+            if ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:
+                error.param_hint = str(param.envvar)
+            raise
 
 
 def _expand_homes(command: click.Command) -> None:

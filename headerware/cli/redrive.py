@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", metavar="DEAD_LETTER_TOPIC")
 @config_option("The chain's file; its dead_letter_topic says to which topics dead letters may go back.")
 @cluster_options
 @click.option(
@@ -84,7 +84,7 @@ def redrive(
     execute: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Send the dead letters of a TOPIC back, exactly once.
+    """Send the dead letters of DEAD_LETTER_TOPIC back, exactly once.
 
     Each record goes back to its topic as it was, with its key, headers and time. The command reads the dead
     letters of Headerware, Kafka Connect, Spring and Kafka's own brokers. If a dead letter has no payload, the
@@ -100,7 +100,7 @@ def redrive(
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
 
-    settings = cluster.settings_for("TOPIC")
+    settings = cluster.settings_for("DEAD_LETTER_TOPIC")
     try:
         selection = Selection(
             to=to,

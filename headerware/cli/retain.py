@@ -189,7 +189,7 @@ def retain(
             raise _AtWorkError(str(error)) from error
     ok = result.ok and (found is None or not found.unreadable)
     facts = {**msgspec.to_builtins(result, str_keys=True), "objects": found}
-    answer(facts, lambda: _print(result, found), as_json=as_json, ok=ok)
+    answer(facts, lambda: _print(result, found, reasons_of(chain)), as_json=as_json, ok=ok)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -227,13 +227,20 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
         raise click.BadParameter(str(error), param_hint="--unverified-after") from error
 
 
-def _print(result: RetentionResult, objects: Objects | None) -> None:
-    from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
+def reasons_of(chain: Chain | None) -> Mapping[RetentionDisposition, str]:
+    """Return why records of each disposition stay, or go, with this chain or without one."""
+    from headerware.ops.retention.rules import DISPOSITIONS, NO_CHAIN  # noqa: PLC0415 - as above
 
+    return DISPOSITIONS if chain is not None else {**DISPOSITIONS, "unverified": NO_CHAIN}
+
+
+def _print(
+    result: RetentionResult, objects: Objects | None, reasons: Mapping[RetentionDisposition, str]
+) -> None:
     shown = table("records", "")
     shown.columns[0].justify = "right"
     for disposition, count in sorted(result.dispositions.items()):
-        shown.add_row(Text(f"{count:,}"), Text(DISPOSITIONS[disposition]))
+        shown.add_row(Text(f"{count:,}"), Text(reasons[disposition]))
     if result.dispositions:
         output_console().print(shown)
     else:
@@ -244,12 +251,11 @@ def _print(result: RetentionResult, objects: Objects | None) -> None:
         click.echo(f"{name}[{partition}]: all before offset {before:,} {does}deleted")
     in_the_way = result.in_the_way
     for number, held in sorted(in_the_way.items()):
-        click.echo(_in_the_way(f"{name}[{number}]", held))
+        click.echo(_in_the_way(f"{name}[{number}]", held, reasons[held.disposition]))
     others = {number: each for number, each in result.held_back.items() if number not in in_the_way}
     for disposition, numbers in sorted(_by_disposition(others).items()):
         click.echo(
-            f"held back by records that are kept because {DISPOSITIONS[disposition]}: "
-            f"{name}[{_list_of(numbers)}]"
+            f"held back by records that are kept because {reasons[disposition]}: {name}[{_list_of(numbers)}]"
         )
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
@@ -284,15 +290,11 @@ def _print(result: RetentionResult, objects: Objects | None) -> None:
         click.echo("nothing was removed; --execute removes it")
 
 
-def _in_the_way(partition: str, held: HeldBack) -> str:
+def _in_the_way(partition: str, held: HeldBack, why: str) -> str:
     """Return the lines about a kept record that keeps expired records after it from being deleted."""
-    from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
-
     since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
     where = f"{partition} at offset {held.offset:,}"
-    text = (
-        f"IN THE WAY{since}: {where} is kept ({held.disposition}), because {DISPOSITIONS[held.disposition]}"
-    )
+    text = f"IN THE WAY{since}: {where} is kept ({held.disposition}), because {why}"
     if held.reason is not None:
         claims = "" if held.key_id is None else f", and claims key {printable(held.key_id)!r}"
         text += f"\n  its readers say: {printable(held.reason)}{claims}"

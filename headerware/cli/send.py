@@ -125,7 +125,7 @@ def send(
     )
     chain = Chain() if config is None else load_chain(config)
     log_nothing()
-    with kafka_errors(topic), _producer(settings, chain, topic, timeout_s) as producer:
+    with kafka_errors(topic), _producer(settings, chain, topic, partition, timeout_s) as producer:
         sending, interrupted = _send(producer, template, file, whole=whole, quiet=as_json)
     facts = {
         "topic": topic,
@@ -135,6 +135,8 @@ def send(
         "unknown": sending.unknown,
         "failures": msgspec.to_builtins(sending.failures),
     }
+    if whole and not sending.read and not interrupted:
+        raise click.ClickException("there is nothing to send: the input is empty; -Z sends null, a tombstone")
     ok = sending.delivered == sending.read and not interrupted
     answer(facts, lambda: _show(sending, topic, interrupted=interrupted), as_json=as_json, ok=ok)
 
@@ -143,7 +145,9 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _producer(settings: Mapping[str, Any], chain: Chain, topic: str, timeout_s: float) -> Producer:
+def _producer(
+    settings: Mapping[str, Any], chain: Chain, topic: str, partition: int | None, timeout_s: float
+) -> Producer:
     """Return a client whose cluster has answered, and has the topic."""
     from headerware.clients.producer import Producer  # noqa: PLC0415 - imports a client
     from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - likewise
@@ -155,10 +159,17 @@ def _producer(settings: Mapping[str, Any], chain: Chain, topic: str, timeout_s: 
     conf = {"error_cb": troubles, "allow.auto.create.topics": False, **default, **settings}
     producer = Producer(conf, chain=chain)
     deadline = time.monotonic() + timeout_s
-    found = troubles.first_metadata(producer, bootstrap_servers(conf), topic, deadline).topics[topic].error
+    described = troubles.first_metadata(producer, bootstrap_servers(conf), topic, deadline).topics[topic]
+    found = described.error
     if found is not None and not boolean(conf, "allow.auto.create.topics", default=False):
         raise click.ClickException(
-            f"{printable(topic)}: {found.str()}; look at the name, or create the topic"
+            f"{printable(topic)}: {found.str()}; look at the name, or create the topic "
+            "(-X allow.auto.create.topics=true lets the brokers create it)"
+        )
+    count = len(described.partitions)
+    if found is None and partition is not None and partition >= count:
+        raise click.ClickException(
+            f"{printable(topic)} has {counted(count, 'partition')}, from 0 on; found partition {partition}"
         )
     return producer
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import msgspec
 
 from headerware.cli.chains import require_local_parts
-from headerware.cli.json_output import answer
+from headerware.cli.errors import click_error
+from headerware.cli.json_output import answer, show_error
 from headerware.cli.options import json_option
+from headerware.cli.source_status import source_errors
 from headerware.core.client_chain import client_chain
+from headerware.core.config import FILE
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, HeaderwareError, SourceError
-from headerware.core.order import idle_on, weaknesses
+from headerware.core.errors import ConfigError, HeaderwareError, KeyringError, SourceError
+from headerware.core.files import read_text
+from headerware.core.order import idle_on, precedes_bytes, weaknesses
 from headerware.core.printable import counted
+from headerware.core.toml import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10.0
 _SERVERS: Final = "localhost:9092"
+_SENT_AS_BYTES: Final = (bytes, bytearray, memoryview, str, type(None))
+"""The types that need no serializer."""
 
 
 class _Checked(NamedTuple):
@@ -51,18 +60,31 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     """Check the file of a source, or each one of a folder, for CI.
 
     Types, options, extractor, transformers, the store of offsets and the chain are checked; no objects are
-    listed. With --open the chain and the transformers are opened as `run` does, and the cluster is asked
-    whether the topics exist and what this user may do. Nothing is written but the state of a transactional id
-    that no task uses.
+    listed. With --open the source, the chain and the transformers are opened as `run` does, and the cluster
+    is asked whether the topics exist and what this user may do. Nothing is written but the state of a
+    transactional id that no task uses.
 
-    If something is wrong, the exit code is 1, and one line says what and where.
+    If something is wrong, the exit code is 1, and one line says what and where. All files are checked, also
+    if one of them is wrong.
     """
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - it imports a Kafka client
     from headerware.sources.toml_files import source_files  # noqa: PLC0415 - as above
 
-    checked = [_checked(str(file), opens=opens) for file in source_files(path)]
-    RunConfig.load_all(path)  # this checks that no two sources have the same name
-    ok = all(each.status != "fail" for found in checked for each in found.findings)
+    checked, wrong = [], False
+    for file in source_files(path):
+        try:
+            checked.append(_checked(str(file), opens=opens))
+        except HeaderwareError as error:
+            wrong = True
+            if as_json:
+                show_error(error)
+            else:
+                click_error(error).show()
+    if wrong and not checked:
+        sys.exit(1)
+    if not wrong:
+        RunConfig.load_all(path)  # this checks that no two sources have the same name
+    ok = not wrong and all(each.status != "fail" for found in checked for each in found.findings)
     shown = [_as_json(each, opens=opens) for each in checked]
 
     def show() -> None:
@@ -78,24 +100,56 @@ def _checked(file: str, *, opens: bool) -> _Checked:
     try:
         loaded = RunConfig.load(file)
         chain, _ = client_chain(loaded.kafka)
+        unserialized = _unserialized(loaded, chain)
         if opens:
             _open(loaded, chain)
             require_local_parts(file, chain, "producer")
     except HeaderwareError as error:
-        if isinstance(error, ConfigError) and error.file is not None:
+        if error.file is not None:
+            raise
+        if isinstance(error, ConfigError):
+            locate(error, f"{file}: {error.path}", {file: read_text(Path(file))})
+        if error.file is not None:
             raise
         text = str(error)
+        if isinstance(error, KeyringError) and error.missing is not None:
+            text += f"; paths in [kafka] begin there, and paths in the file that {FILE} names at its folder"
         raise ConfigError(text if text.startswith(file) else f"{file}: {text}") from error
-    warnings = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), _topics(loaded))]
-    return _Checked(file, loaded, chain, warnings, list(_asked(loaded)) if opens else [])
+    warnings = [*unserialized, *weaknesses(tuple(chain)), *idle_on(tuple(chain), _topics(loaded))]
+    return _Checked(file, loaded, chain, warnings, list(dict.fromkeys(_asked(loaded))) if opens else [])
 
 
 def _open(loaded: RunConfig, chain: Chain) -> None:
-    """Open what a run opens on this machine; interceptors that report to topics need no cluster here."""
+    """Open what a run opens, except on the cluster; interceptors that report to topics need none here."""
+    from headerware.sources.source import SourceContext, open_source  # noqa: PLC0415 - as above
+
     transactional = loaded.delivery == "exactly_once"
-    chain.open(Context(side="producer", bootstrap_servers=_SERVERS, transactional=transactional)).close()
+    chain.open(
+        Context(side="producer", bootstrap_servers=_SERVERS, transactional=transactional, warns=False)
+    ).close()
     with loaded.new_transformers():
         pass
+    loaded.extractor.require_parts()
+    with source_errors(loaded):
+        open_source(loaded.source, SourceContext(name=loaded.name, tasks=loaded.tasks)).close()
+
+
+def _unserialized(loaded: RunConfig, chain: Chain) -> list[tuple[str, str]]:
+    """Return a warning if some objects may reach Kafka as objects; raise ConfigError if all would."""
+    from headerware.sources.transformers import classes_of  # noqa: PLC0415 - as above
+
+    found = classes_of(loaded.new_transformers().gives)
+    objects = [kind.__name__ for kind in found if kind is not object and not issubclass(kind, _SENT_AS_BYTES)]
+    if not objects or any(map(precedes_bytes, chain)):
+        return []
+    advice = (
+        'no step of the chain makes bytes of them; add a step, such as type = "serialize", value = "json"'
+    )
+    if len(objects) == len(found):
+        raise ConfigError(
+            f"{loaded.extractor.type} gives objects ({', '.join(objects)}), and {advice}", path="extractor"
+        )
+    return [(loaded.extractor.type, f"it may give objects ({', '.join(objects)}), and {advice}")]
 
 
 def _topics(loaded: RunConfig) -> list[str]:
@@ -136,18 +190,18 @@ def _of_topics(settings: dict[str, Any], topics: list[str], side: Any) -> Iterat
 
 
 def _of_offsets(loaded: RunConfig, settings: dict[str, Any]) -> Iterator[Finding]:
-    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
+    from headerware.ops.doctor import ABSENT, Finding  # noqa: PLC0415 - as above
 
     topic = loaded.offsets.topic
     for side in ("producer", "consumer"):
         for each in _of_topics(settings, [topic], side):
             if each.check == f"topic {topic}":
-                if each.status == "fail" and each.found.startswith("is not there") and loaded.offsets.create:
+                if each.status == "fail" and each.found == ABSENT and loaded.offsets.create:
                     yield Finding(
                         check=each.check,
-                        status="warn",
-                        found="is not there, or this user may not see it; a run creates it",
-                        advice="give this user CREATE on the topic",
+                        status="ok",
+                        found="does not exist yet, and will be created by a run",
+                        advice="this user needs CREATE on it",
                     )
                     return
                 yield each
@@ -222,6 +276,6 @@ def _print(checked: _Checked, *, opens: bool) -> None:
     for name, text in checked.warnings:
         click.echo(f"warning: {name}: {text}")
     for each in checked.findings:
-        if each.status != "ok":
+        if each.status != "ok" or each.advice:
             advice = f"; {each.advice}" if each.advice else ""
             click.echo(f"{each.status}: {each.check}: {each.found}{advice}")

@@ -6,14 +6,14 @@ import logging
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
 from headerware.core.carry import Carry, carry_option
-from headerware.core.config import Configured, from_file, from_flat
+from headerware.core.config import Configured, at_step, from_file, from_flat, naming_steps
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, PluginError
+from headerware.core.errors import ConfigError, PluginError, of_option
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
 from headerware.core.options import from_home, refused, with_files
 from headerware.core.order import (
@@ -27,12 +27,15 @@ from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.services import Reassembles, offered
 from headerware.core.session import Session
 from headerware.core.step import Step
+from headerware.core.suggestions import nearest
 from headerware.core.toml import within_file
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from headerware.core.errors import HeaderwareError
+    from headerware.core.files import Source
     from headerware.core.headers import Name
 
 _log: Final = logging.getLogger("headerware")
@@ -56,7 +59,7 @@ class Chain:
             class instead of an object.
     """
 
-    __slots__ = ("_carry", "_interceptors", "_names")
+    __slots__ = ("_carry", "_interceptors", "_names", "_sources")
 
     def __init__(
         self, interceptors: Iterable[object] = (), *, carry: Sequence[Name] | Literal[False] | None = None
@@ -72,6 +75,7 @@ class Chain:
         self._interceptors = found
         self._names = _unique_names(found)
         self._carry = carry_option(carry)
+        self._sources: Sequence[Source] = ()
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Chain:
@@ -90,7 +94,14 @@ class Chain:
     @classmethod
     def configured(cls, found: Configured) -> Chain:
         """Make a chain from a configuration that has been read."""
-        return cls(found.interceptors, carry=found.carry)
+        with naming_steps(found.sources):
+            chain = cls(found.interceptors, carry=found.carry)
+        chain._sources = found.sources
+        return chain
+
+    def located(self, error: HeaderwareError) -> HeaderwareError:
+        """Return an error about a step with the line and the column, if a file declares the step."""
+        return at_step(error, self._sources)
 
     @property
     def carry(self) -> Carry:
@@ -139,6 +150,12 @@ class Chain:
                 interceptors that were opened are closed again.
             ConfigError: a producer's chain that encrypts has ``on_error = "dead_letter"``.
         """
+        with naming_steps(self._sources):
+            return self._opened(context, previous, check)
+
+    def _opened(
+        self, context: Context | None, previous: Session | None, check: Callable[[Session], object] | None
+    ) -> Session:
         if context is not None and context.side == "producer":
             require_no_plain_dead_letters(self._interceptors)
         if previous is None and (context is None or (context.warns and not context.dry_run)):
@@ -233,7 +250,8 @@ def resolved_on_error(interceptor: object) -> OnError:
         return "skip" if role is Role.OBSERVE else "raise"
     if chosen not in ("raise", "skip", "drop", "dead_letter"):
         raise ConfigError(
-            f"expected raise, skip, drop or dead_letter, found {chosen!r}",
+            f"expected raise, skip, drop or dead_letter, found {chosen!r}"
+            f"{nearest(chosen, get_args(OnError))}",
             path=f"{label(interceptor)}.on_error",
         )
     if chosen == "skip" and role is Role.PROTECT:
@@ -266,7 +284,8 @@ def _opener(
         context = msgspec.structs.replace(context, signed=bool(signing), signer=partial(_signer, signing))
         opens = getattr(interceptor, "open", None)
         try:
-            step = opens(context) if callable(opens) else interceptor
+            with of_option(f"interceptors.{name}"):
+                step = opens(context) if callable(opens) else interceptor
         except ConfigError as error:
             own = f"interceptors.{name}"
             if error.path.startswith(own):
@@ -341,10 +360,11 @@ def _check_options(interceptor: object) -> None:
     """Check the types of options that were given in code, as for options from configuration."""
     if isinstance(interceptor, Interceptor):
         try:
-            msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)
+            given = msgspec.structs.asdict(interceptor)
+            msgspec.convert(given, type(interceptor), strict=True)
         except msgspec.ValidationError as error:
             # The cause may quote the value.
-            raise refused(error, label(interceptor), type(interceptor)) from None
+            raise refused(error, label(interceptor), type(interceptor), given) from None
 
 
 def _unique_names(interceptors: tuple[object, ...]) -> tuple[str, ...]:

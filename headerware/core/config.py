@@ -8,20 +8,22 @@ connector are read, too, by functions that :func:`use_connector_lines` sets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.carry import Carry, carry_option
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.files import Read, Source, read_sources, read_text, texts_of
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
 from headerware.core.suggestions import closest
-from headerware.core.toml import naming_lines
+from headerware.core.toml import locate, naming_lines
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 FILE: Final = "headerware.config"
 RELOAD: Final = "headerware.reload"
@@ -57,6 +59,8 @@ class Configured(NamedTuple):
 
     interceptors: list[Interceptor]
     carry: Carry
+    sources: Sequence[Source] = ()
+    """Where they are declared, for the lines of errors."""
 
 
 def from_flat(config: Mapping[str, Any], read: Read = read_text) -> Configured:
@@ -78,7 +82,48 @@ def from_file(path: str | os.PathLike[str], read: Read = read_text) -> Configure
 
 def configured(sources: list[Source]) -> Configured:
     """Return what sources declare together."""
-    return Configured([interceptor for _, interceptor in built(sources)], carried(sources))
+    return Configured([interceptor for _, interceptor in built(sources)], carried(sources), sources)
+
+
+@contextmanager
+def naming_steps(sources: Sequence[Source]) -> Iterator[None]:
+    """Add the line and the column to an error of the block about a step, if a file declares the step."""
+    try:
+        yield
+    except HeaderwareError as error:
+        found = at_step(error, sources)
+        if found is error:
+            raise
+        raise found from error
+
+
+def at_step(error: HeaderwareError, sources: Sequence[Source]) -> HeaderwareError:
+    """Return an error about a step of a chain with the line and the column, if a file declares the step.
+
+    The path of the error is ``interceptors.NAME`` or ``NAME``, and an option.
+    """
+    path = _place_of(sources, error.path.removeprefix(_PREFIX)) if error.file is None else None
+    if path is None:
+        return error
+    found = error.with_path(path) if isinstance(error, ConfigError) else error
+    locate(found, path, texts_of(sources))
+    return found
+
+
+def _place_of(sources: Sequence[Source], path: str) -> str | None:
+    """Return where an option of a step is declared, or the step if the option has its default."""
+    declared = [each for source in sources for each in source.declared if _is_below(path, each.name)]
+    if not declared:
+        return None
+    name = max((each.name for each in declared), key=len)
+    option = path.removeprefix(f"{name}.").partition(".")[0]
+    declared = [each for each in declared if each.name == name]
+    found = next((each for each in reversed(declared) if option in each.settings), declared[0])
+    return found.path + path.removeprefix(name)
+
+
+def _is_below(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}.")
 
 
 def carried(sources: list[Source]) -> Carry:

@@ -32,6 +32,7 @@ from headerware.core.errors import DeadLetterError, SerdeError, TransformError, 
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
+from headerware.core.topics import is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
@@ -375,7 +376,6 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 _VERSION: Final = b"1"
 _MAX_TEXT: Final = 4_096
-_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LAST_PARTITION: Final = 2**31 - 1
 _LAST_OFFSET: Final = 2**63 - 1
 
@@ -554,7 +554,7 @@ def _text(value: bytes | None) -> str | None:
 
 def _topic(value: bytes | None) -> str | None:
     text = _text(value)
-    return text if text and _TOPIC.fullmatch(text) and text not in (".", "..") else None
+    return text if text and is_topic_name(text) else None
 
 
 def _number(value: bytes | None, largest: int) -> int | None:

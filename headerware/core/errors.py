@@ -48,11 +48,12 @@ A message never holds a payload, a header's value or key material.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from headerware.core.record import Record
 
@@ -63,31 +64,17 @@ Kept = TypeVar("Kept", bound=BaseException)
 
 
 class HeaderwareError(Exception):
-    """The root of all errors that Headerware raises on purpose."""
+    """The root of all errors that Headerware raises on purpose.
 
-
-class ConfigError(HeaderwareError):
-    """A configuration that cannot work.
-
-    Args:
-        message: what was expected and what was found.
-        path: the option's full path, such as ``interceptors.sign.key_id``; it opens the message.
-
-    ``file``, ``line`` and ``column`` say where the option is, if it is in a file and this is known.
+    ``file``, ``line`` and ``column`` say where the option is that the error is about, if it is in a file and
+    this is known.
     """
 
     file: str | None = None
     line: int | None = None
     column: int | None = None
-
-    def __init__(self, message: str, *, path: str = "") -> None:
-        super().__init__(f"{path}: {message}" if path else message)
-        self.message = message
-        self.path = path
-
-    def with_path(self, path: str) -> Self:
-        """Return the same error with another path, such as one that also names the file."""
-        return type(self)(self.message, path=path)
+    path: str = ""
+    """The option's full path, such as ``interceptors.sign.key_id``, if the error is about an option."""
 
     def located(self, file: str, line: int, column: int) -> Self:
         """Add where the option is, as editors read it, and return the error itself.
@@ -104,6 +91,29 @@ class ConfigError(HeaderwareError):
         if self.file is None:
             return super().__str__()
         return f"{self.file}:{self.line}:{self.column}: {self.problem}"
+
+    @property
+    def problem(self) -> str:
+        """The message without the position."""
+        return super().__str__()
+
+
+class ConfigError(HeaderwareError):
+    """A configuration that cannot work.
+
+    Args:
+        message: what was expected and what was found.
+        path: the option's full path, such as ``interceptors.sign.key_id``; it opens the message.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.message = message
+        self.path = path
+
+    def with_path(self, path: str) -> Self:
+        """Return the same error with another path, such as one that also names the file."""
+        return type(self)(self.message, path=path)
 
     @property
     def problem(self) -> str:
@@ -129,7 +139,12 @@ class WireFormatError(HeaderwareError, ValueError):
 
 
 class KeyringError(HeaderwareError):
-    """A keyring that cannot be read or written, or a key that it does not hold."""
+    """A keyring that cannot be read or written, or a key that it does not hold.
+
+    ``missing`` is the path of a keyring file that does not exist.
+    """
+
+    missing: str | None = None
 
 
 class KeyServiceError(KeyringError):
@@ -403,6 +418,17 @@ class DeadLetterError(HeldBackError):
     def __init__(self, message: str, *, unfit: bool = False) -> None:
         super().__init__(message)
         self.unfit = unfit
+
+
+@contextmanager
+def of_option(option: str) -> Iterator[None]:
+    """Put an option before the path of an error, for the line in the file; the message stays as it is."""
+    try:
+        yield
+    except HeaderwareError as error:
+        if not isinstance(error, ConfigError):  # it has the path in its message
+            error.path = f"{option}.{error.path}" if error.path else option
+        raise
 
 
 def position(topic: str, partition: int | None, offset: int | None) -> str:

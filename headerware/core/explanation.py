@@ -12,7 +12,7 @@ import msgspec
 
 from headerware.core.batch import Batch
 from headerware.core.chain import Chain, resolved_on_error
-from headerware.core.config import built, carried, carry_source
+from headerware.core.config import Configured, built, carried, carry_source
 from headerware.core.context import Context
 from headerware.core.files import read_sources
 from headerware.core.hooks import Interceptor, Role
@@ -56,7 +56,8 @@ def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[Exp
     sources = read_sources(path)
     pairs = built(sources)
     with within_file(path):
-        chain = Chain([interceptor for _, interceptor in pairs], carry=carried(sources))
+        found = Configured([interceptor for _, interceptor in pairs], carried(sources), sources)
+        chain = Chain.configured(found)
     return tuple(
         ExplainedInterceptor(
             name=name,

@@ -38,7 +38,7 @@ from headerware.core.file_versions import LAST_LINE, require_whole
 from headerware.core.options import Declared, Setting, from_home, setting
 from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
-from headerware.core.toml import naming_lines, read_toml
+from headerware.core.toml import naming_lines, position_of, read_toml
 
 _TOP: Final = ("include", "carry", "interceptors", "stacks", LAST_LINE)
 
@@ -113,14 +113,23 @@ class _Reader:
         self._open.append(resolved)
         table = self._parsed(path)
         sources: list[Source] = []
-        for name in _texts(table.get("include", []), f"{path}: include"):
-            sources.extend(self.sources(path.parent / from_home(name)))
+        for index, name in enumerate(_texts(table.get("include", []), f"{path}: include")):
+            sources.extend(self._included(path.parent / from_home(name), path, f"include[{index}]"))
         for name, stack in _table(table.get("stacks", {}), f"{path}: stacks").items():
             self._define(name, stack, path)
         declared = self._declared(table.get("interceptors", []), path, str(path))
         sources.append(Source(declared, *_carried(table, path), file=str(path), text=self.texts[str(path)]))
         self._open.pop()
         return sources
+
+    def _included(self, path: Path, by: Path, place: str) -> list[Source]:
+        """Read an included file; an error about the whole file has the line that includes the file."""
+        try:
+            return self.sources(path)
+        except ConfigError as error:
+            if error.path == str(path) and error.file is None:
+                error.located(str(by), *position_of(self.texts[str(by)], place))
+            raise
 
     def _parsed(self, path: Path) -> dict[str, Any]:
         table = read_toml(path, self._read, self.texts)

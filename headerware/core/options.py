@@ -27,7 +27,7 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.core.plain_words import plain_words
 from headerware.core.plugins import interceptor_type
-from headerware.core.suggestions import did_you_mean
+from headerware.core.suggestions import did_you_mean, nearest
 from headerware.core.topics import check_patterns
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise refused(error, declared.path, kind) from None  # the cause may quote the value
+        shown = {option: given.shown for option, given in declared.settings.items()}
+        raise refused(error, declared.path, kind, shown) from None  # the cause may quote the value
     except ConfigError as error:
         place = _below(declared.path, error.path) if error.path else declared.path
         raise error.with_path(place) from error
@@ -239,7 +240,7 @@ def _unknown(option: str, kind: type[msgspec.Struct], declared: Declared) -> Con
     if instead is not None:
         return ConfigError(f"{declared.type!r} no longer has this option: {instead}", path=path)
     known = sorted(kind.__struct_fields__)
-    hint = did_you_mean(option, known)
+    hint = getattr(kind, "written_as", {}).get(option) or did_you_mean(option, known)
     return ConfigError(f"{declared.type!r} has no such option; {hint}it has: {', '.join(known)}", path=path)
 
 
@@ -284,27 +285,45 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
     try:
         converted = msgspec.convert(value, hint, strict=not given.loose)
     except msgspec.ValidationError as error:
-        raise refused(error, path, hint) from None  # the cause may quote the value
+        raise refused(error, path, hint, given.shown) from None  # the cause may quote the value
     if isinstance(converted, str) and _names_a_file(hint, converted):
         return os.path.join(given.folder or "", from_home(converted))  # noqa: PTH118 - options are plain text
     return converted
 
 
-def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> ConfigError:
-    """Return msgspec's error as a ConfigError with our path, and without the value that was found.
+def refused(error: msgspec.ValidationError, path: str, hint: Any = None, given: Any = None) -> ConfigError:
+    """Return msgspec's error as a ConfigError with our path.
 
-    ``hint`` is the value's type, or the type of an interceptor whose options were checked together.
+    The value that was found may be a secret, and is not shown, except a number, and a word that is like a
+    choice.
+
+    Args:
+        error: msgspec's error.
+        path: the path of the value.
+        hint: the type of the value, or of an interceptor whose options were checked together.
+        given: the value as it was written, before environment variables were filled in.
     """
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
     if missing := _MISSING.fullmatch(problem):
         return ConfigError("is missing, and has no default", path=_below(path + place, missing[1]))
+    at = _value_at(given, place)
     if problem.startswith("Invalid enum value"):  # the rest of it quotes the value
-        if isinstance(hint, type):
-            hint = get_type_hints(hint, include_extras=True).get(place.removeprefix("."))
-        problem = f"expected {_choices(hint)}"
+        problem = _expected_choice(_hint_at(hint, place), at)
+    elif isinstance(at, int | float) and "got" not in problem:  # a number out of its bounds
+        problem = f"{problem}, got `{at}`"
     place = path + place if path else place.removeprefix(".")
     return ConfigError(plain_words(problem, place.rpartition(".")[2]), path=place)
+
+
+def _value_at(value: Any, place: str) -> Any:
+    """Return the value at a path within another, or None."""
+    for step in _STEP.findall(place):
+        try:
+            value = value[step[1:] if step.startswith(".") else int(step[1:-1])]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return value
 
 
 def table_from(table: Mapping[str, Any], kind: type[_AnyStruct], *, source: str) -> _AnyStruct:
@@ -323,7 +342,7 @@ def table_from(table: Mapping[str, Any], kind: type[_AnyStruct], *, source: str)
     except msgspec.ValidationError as error:
         unknown = _UNKNOWN_KEY.fullmatch(str(error))
         if unknown is None:
-            plain = refused(error, "", kind)
+            plain = refused(error, "", kind, table)
             raise plain.with_path(_within(source, plain.path)) from None  # the cause may quote the value
         place = unknown["place"] or ""
         known = _struct_at(kind, place).__struct_fields__
@@ -342,12 +361,17 @@ def _within(source: str, place: str) -> str:
 
 def _struct_at(kind: Any, place: str) -> type[msgspec.Struct]:
     """Return the Struct at a path within another, such as ``.rules[0]`` or ``.topics[...].incoming``."""
+    return _struct_in(_hint_at(kind, place))
+
+
+def _hint_at(hint: Any, place: str) -> Any:
+    """Return the type at a path within another type."""
     for step in _STEP.findall(place):
         if step.startswith("."):
-            kind = get_type_hints(_struct_in(kind), include_extras=True)[step[1:]]
+            hint = get_type_hints(_struct_in(hint), include_extras=True)[step[1:]]
         else:
-            kind = get_args(_bare(kind))[-1 if get_origin(_bare(kind)) is dict else 0]
-    return _struct_in(kind)
+            hint = get_args(_bare(hint))[-1 if get_origin(_bare(hint)) is dict else 0]
+    return hint
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct]:
@@ -360,11 +384,15 @@ def _struct_in(hint: Any) -> type[msgspec.Struct]:
     return found
 
 
-def _choices(hint: Any) -> str:
+def _expected_choice(hint: Any, given: Any) -> str:
     plain = _bare(hint)
     literals = [part for part in (plain, *get_args(plain)) if get_origin(part) is Literal]
-    values = [repr(value) for literal in literals for value in get_args(literal)]
-    return f"one of {', '.join(values)}" if values else "another value"
+    values = [value for literal in literals for value in get_args(literal)]
+    if not values:
+        return "expected another value"
+    expected = f"expected one of {', '.join(map(repr, values))}"
+    near = nearest(given, values)
+    return f"{expected}, found {given!r}{near}" if near else expected  # another value may be a secret
 
 
 def is_a_list(hint: Any) -> bool:

@@ -20,7 +20,8 @@ _WORDS: Final = {
     "datetime": "a date and time",
 }
 _REPLACED: Final = {
-    "Input data was truncated": "expected JSON, found text that is truncated: it ends too early"
+    "Invalid base64 encoded string": "expected text in base64, found other text",
+    "Input data was truncated": "expected JSON, found text that is truncated: it ends too early",
 }
 _NUMBERS: Final = ("int", "float", "decimal")
 _UNIT: Final = re.compile(r"(?<!_per)_(?P<unit>ms|s|bytes|days)(?=$|_by_)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
@@ -91,8 +92,14 @@ class Catalogue(Generic[Kind]):
         known = self.names()
         now = self.renamed.get(word)
         hint = did_you_mean(word, known) if now is None else f"`{word}` is `{now}` now; "
+        more = ""
+        if self.group is not None and not hint:
+            more = (
+                f"; a package can add others by entry points of {self.group}: install it into this Python "
+                f"({sys.executable} -m pip install ...)"
+            )
         return self.error(
-            f"there is no {self.what} {word!r}; {hint}known: {', '.join(known) or 'none'}", path=path
+            f"there is no {self.what} {word!r}; {hint}known: {', '.join(known) or 'none'}{more}", path=path
         )
 
     def entries(self) -> tuple[EntryPoint, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headerware.core.boundary import header_ids_advice
 from headerware.core.errors import ConfigError
+from headerware.core.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +33,9 @@ def requirement(given: Require) -> Literal["off", "warn", "enforce"]:
     """Return an option in its one form; ConfigError for anything else, at ``require``."""
     level = _LEVELS.get(given)
     if level is None:
-        raise ConfigError(f"off, warn or enforce, not {given!r}", path="require")
+        raise ConfigError(
+            f"expected off, warn or enforce, found {given!r}{nearest(given, _LEVELS)}", path="require"
+        )
     return level
 
 

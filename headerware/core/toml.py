@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, HeaderwareError
 
 KeyPath = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""
@@ -27,6 +27,9 @@ _TOKEN: Final = re.compile(
     r"""|[\[\]{},=\n]|[^\s\[\]{},=#"']+|[ \t\r]+|#[^\n]*""",
     re.DOTALL,
 )
+_BARE_TEXT: Final = re.compile(r"""\s*([\w."'-]+)\s*=\s*[^\W\d]""")
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_TWICE: Final = re.compile(r"Cannot declare (\(.*\)) twice")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _AFTER_KEY: Final = (".", "[", ":", " (")
 
@@ -50,11 +53,13 @@ def read_toml(
         ConfigError: the file cannot be read, or is not TOML.
     """
     try:
-        text = texts[str(file)] = read(file)
+        text = texts[str(file)] = read(file).removeprefix(_BYTE_ORDER_MARK)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(file)) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"is not TOML: {error}", path=str(file)) from error
+        problem = ConfigError("is not TOML: it is not UTF-8", path=str(file))
+        before = error.object[: error.start].decode()
+        raise problem.located(str(file), *_position(before, len(before))) from error
     return parse_toml(text, str(file), parse_float=parse_float)
 
 
@@ -72,9 +77,22 @@ def parse_toml(text: str, file: str, *, parse_float: Callable[[str], Any] = floa
         at = _POSITION_IN_ERROR.fullmatch(str(error))
         if at is None:
             raise ConfigError(f"is not TOML: {error}", path=file) from error
-        problem = ConfigError(f"is not TOML: {at['problem']}", path=file)
         line, column = (int(at["line"]), int(at["column"])) if at["line"] else _position(text, len(text))
-        raise problem.located(file, line, column) from error
+        problem = _plainer(at["problem"], text.split("\n")[line - 1])
+        raise ConfigError(f"is not TOML: {problem}", path=file).located(file, line, column) from error
+
+
+def _plainer(problem: str, line: str) -> str:
+    """Return tomllib's problem with what to do, if it is a common one; the line's value may be secret."""
+    found = _BARE_TEXT.match(line)
+    if problem == "Invalid value" and found:
+        return f'{problem}; text needs quotes, as in {found[1]} = "..."'
+    if problem.startswith("Illegal character '\\n'"):
+        return "text without its closing quote"
+    if twice := _TWICE.fullmatch(problem):
+        name = ".".join(re.findall(r"'([^']*)'", twice[1]))
+        return f"[{name}] occurs twice; each table of a list is written as [[{name}]]"
+    return problem
 
 
 @contextmanager
@@ -99,11 +117,16 @@ def naming_lines(texts: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        for file, text in texts.items():
-            place = error.path.removeprefix(f"{file}: ")
-            if error.line is None and place != error.path:
-                error.located(file, *position_of(text, place))
+        locate(error, error.path, texts)
         raise
+
+
+def locate(error: HeaderwareError, path: str, texts: Mapping[str, str]) -> None:
+    """Add the line and the column to an error if a path begins with the name of a file."""
+    for file, text in texts.items():
+        place = path.removeprefix(f"{file}: ")
+        if error.line is None and place != path:
+            error.located(file, *position_of(text, place))
 
 
 def position_of(text: str, place: str) -> tuple[int, int]:

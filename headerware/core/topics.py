@@ -1,4 +1,4 @@
-"""Match topics by patterns (:mod:`headerware.core.patterns`), and by patterns that exclude."""
+"""Check names of topics, and match topics by patterns, also by patterns that exclude."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+TOPIC_NAME: Final = "1 to 249 letters, digits, '.', '_' and '-', other than '.' and '..'"
+"""Kafka's rule for the names of topics, for errors."""
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 _TOPICS_LIMIT: Final = 1_000
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._\-*?]")
 # A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a pattern.
 _REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
+
+
+def is_topic_name(text: str) -> bool:
+    """Return whether Kafka allows a topic of this name."""
+    return _TOPIC_NAME.fullmatch(text) is not None
 
 
 def check_patterns(patterns: Iterable[str], *, path: str) -> None:

@@ -45,7 +45,7 @@ from headerware.core.header_text import decode_text, encode_text
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import from_option, kinds
-from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.core.topics import TopicPatterns, check_patterns, is_topic_name
 from headerware.object_store.store import ObjectStore, object_store_type, open_object_store
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ ID_BYTES: Final = 16
 _VERSION: Final = 1
 _FIXED: Final = struct.Struct(f">B{ID_BYTES}s32sQB")
 _ALIAS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _DEFAULT_MIN_BYTES: Final = 900_000
 _SLOWEST_BYTES_PER_S: Final = 1 << 20
 _new_headers: Final = tuple.__new__
@@ -108,7 +107,7 @@ def decode_claim(text: bytes | None) -> Claim:
     alias, topic = names[:alias_bytes], names[alias_bytes:]
     if not _ALIAS.fullmatch(alias):
         raise WireFormatError(f"{CLAIM_HEADER}: its alias is not valid for a store")
-    if not _TOPIC.fullmatch(topic):
+    if not is_topic_name(topic):
         raise WireFormatError(f"{CLAIM_HEADER}: its topic is not a valid name")
     return Claim(alias, topic, object_id, sha256, length)
 
@@ -238,7 +237,7 @@ class ClaimCheckStep:
             raise ClaimError(
                 "sending needs the store to write to, and there are several; set the option store"
             )
-        if not _TOPIC.fullmatch(record.topic):
+        if not is_topic_name(record.topic):
             raise ClaimError("the topic's name is not valid in Kafka")
         digest = hashlib.sha256(value).digest()
         claim = Claim(options.store, record.topic, os.urandom(ID_BYTES), digest, len(value))

@@ -21,7 +21,14 @@ import msgspec
 from headerware.core.awaited import Awaited
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import GivenUp
-from headerware.core.errors import ConfigError, DelayedError, KeyringError, SignatureError, WireFormatError
+from headerware.core.errors import (
+    ConfigError,
+    DelayedError,
+    KeyringError,
+    SignatureError,
+    WireFormatError,
+    of_option,
+)
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
 from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
@@ -33,7 +40,7 @@ from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.core.step import LoggedReasons
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
-from headerware.keyring.file import MAX_STALE_MS, naming_file
+from headerware.keyring.file import MAX_STALE_MS, naming_file, naming_key
 from headerware.keyring.merkle import (
     INDEX_AND_COUNT_BYTES,
     MAX_RECORDS,
@@ -193,18 +200,19 @@ class Sign(Interceptor, frozen=True, kw_only=True):
             KeyringError: the keyring cannot be read, or does not have the key to sign with.
         """
         now_ms = context.now_ms()
-        file = KeyringFile(
-            self.keyring,
-            permissions=self.keyring_permissions,
-            max_stale_ms=self.keyring_max_stale_ms,
-            now_ms=now_ms,
-            root=self.keyring_root,
-            counter_file=None if context.dry_run else self.keyring_counter,
-        )
+        with of_option("keyring"), naming_key(self.key_id):
+            file = KeyringFile(
+                self.keyring,
+                permissions=self.keyring_permissions,
+                max_stale_ms=self.keyring_max_stale_ms,
+                now_ms=now_ms,
+                root=self.keyring_root,
+                counter_file=None if context.dry_run else self.keyring_counter,
+            )
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending needs the id of a key to sign with", path="key_id")
-            with naming_file(self.keyring):
+            with of_option("key_id"), naming_file(self.keyring):
                 file.current(now_ms).current_key(self.key_id, "sign", now_ms)
         return SignStep(self, context, file)
 

@@ -62,12 +62,22 @@ class Admin:
     def __init__(self, conf: Mapping[str, Any], *, timeout_s: float) -> None:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
 
+        from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - as above
+
         self._timeout_s: Final = max(timeout_s, _LEAST_TIMEOUT_S)
-        self._client: Final[Any] = AdminClient(_settings(conf))
+        self._servers: Final = bootstrap_servers(conf)
+        self._troubles: Final = Troubles()
+        settings: dict[str, Any] = {**_settings(conf), "error_cb": self._troubles}
+        self._client: Final[Any] = AdminClient(settings)
 
     def metadata(self, topic: str | None = None) -> Any:
         """Return confluent-kafka's ClusterMetadata: the id, the brokers, and one topic or all topics."""
         return self._client.list_topics(topic, timeout=self._timeout_s)
+
+    def first_metadata(self) -> Any:
+        """Return the metadata of all topics; the error says which broker cannot be reached, and why."""
+        deadline = time.monotonic() + self._timeout_s
+        return self._troubles.first_metadata(self._client, self._servers, None, deadline)
 
     def describe_cluster(self) -> Any:
         """Return confluent-kafka's DescribeClusterResult, with the operations that this user may do."""

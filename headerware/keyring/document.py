@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import msgspec
 
 from headerware.core.errors import KeyringError
+from headerware.core.options import refused
 from headerware.core.printable import without_values
 from headerware.core.strict_json import decode_json
 from headerware.keyring.jwks import decode_jwks
@@ -37,7 +40,17 @@ def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -
         return Keyring(keys=decode_json(text, _File).keys)
     except (RecursionError, ValueError) as error:
         # The error and its cause may quote a value, and this value may be a secret in the wrong field.
-        raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
+        raise KeyringError(f"{source} is no keyring: {_problem(error, text)}") from None
+
+
+def _problem(error: Exception, text: bytes) -> str:
+    if isinstance(error, msgspec.ValidationError) and str(error).startswith("Invalid enum value"):
+        plain = refused(error, "", _File, msgspec.json.decode(text))
+        return f"{plain.message}, at {plain.path}"
+    with suppress(ValueError, RecursionError):
+        if tomllib.loads(text.decode()):
+            return "it is TOML, as a chain's file; a keyring is JSON (`headerware keys generate`)"
+    return without_values(error)
 
 
 def is_jwks(text: bytes) -> bool:

@@ -254,6 +254,31 @@ class KeyringFile:
         )
 
 
+def _missing(path: str, key_id: str | None = None, algorithm: str | None = None) -> KeyringError:
+    """Return the error for a keyring that does not exist, with the command that makes one with a key."""
+    options = f"--keyring {shlex.quote(path)} --id {shlex.quote(key_id or 'NAME')}"
+    if algorithm is not None:
+        options += f" --algorithm {algorithm}"
+    advice = f"name the file that has the keys, or make one: headerware keys generate {options}"
+    problem = _text(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    error = KeyringError(f"{problem}; {advice}")
+    error.missing = path
+    return error
+
+
+@contextmanager
+def naming_key(key_id: str | None, algorithm: str | None = None) -> Iterator[None]:
+    """Let the error for a missing keyring say how to make one that has the key which is needed."""
+    try:
+        yield
+    except KeyringError as error:
+        if error.missing is None:
+            raise
+        found = _missing(error.missing, key_id, algorithm)
+        found.path = error.path
+        raise found from error
+
+
 @contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """Add the keyring's path to an error about a key, unless the error names the path already."""
@@ -283,11 +308,9 @@ def _read(
     try:
         text, status, linked = _contents(path)
     except (OSError, ValueError) as error:
-        advice = ""
         if isinstance(error, FileNotFoundError) and checks is None:
-            command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
-            advice = f"; name the file that has the keys, or make one: {command}"
-        raise KeyringError(f"{_text(path, error)}{advice}") from error
+            raise _missing(path) from error
+        raise KeyringError(_text(path, error)) from error
     if not any_owner and (problem := owned_by_another(path, status)):
         raise KeyringError(f"keyring {path} {problem}")
     source, expires_ms = f"keyring {path}", math.inf
@@ -344,4 +367,6 @@ def _text(path: str, error: Exception) -> str:
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else None
     named = error.filename if isinstance(error, OSError) else None  # may be the file of the roots
-    return f"keyring {named or path} cannot be read: {reason or type(error).__name__}"
+    at = os.fsdecode(named or path)
+    where = "" if os.path.isabs(at) else f", in the working directory {os.getcwd()}"  # noqa: PTH117, PTH109 - text
+    return f"keyring {at} cannot be read: {reason or type(error).__name__}{where}"

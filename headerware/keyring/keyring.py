@@ -20,6 +20,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.strict_json import MAX_INTEGER
+from headerware.core.suggestions import nearest
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
 
@@ -252,7 +253,8 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 "that is valid at once"
             )
         if use not in chosen.use:
-            raise KeyringError(_other_use(chosen, use))
+            able = sorted({repr(key.id) for key in self.keys if use in key.use}) or ["none"]
+            raise KeyringError(f"{_other_use(chosen, use)}; keys in the keyring for this: {', '.join(able)}")
         if chosen.not_after is not None and now_ms > _ms(chosen.not_after):
             begins = self._next_begins_ms(chosen)
             later = "" if begins == math.inf else f", and the next version begins at {_shown(int(begins))}"
@@ -319,7 +321,8 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         found = sorted((key for key in self.keys if key.id == key_id), key=lambda key: key.version)
         if not found:
-            raise KeyringError(f"there is no key {key_id!r} in the keyring: {self._names()}")
+            near = nearest(key_id, {key.id for key in self.keys})
+            raise KeyringError(f"there is no key {key_id!r} in the keyring: {self._names()}{near}")
         return tuple(found)
 
     @property

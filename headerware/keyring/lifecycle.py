@@ -63,8 +63,14 @@ def with_new_key(
             no time zone.
     """
     require_zones(not_before=not_before, not_after=not_after, now=now)
-    if any(key.id == key_id for key in keyring.keys):
-        raise KeyringError(f"there is a key {key_id!r} already: rotate it for a new version")
+    if present := next((key for key in keyring.keys if key.id == key_id), None):
+        advice = "rotate it for a new version"
+        if present.algorithm != algorithm:
+            advice += (
+                f" of {present.algorithm}; for {algorithm}, choose another id, or, if no record was ever "
+                "signed or encrypted with the keys of this file, delete it and begin again"
+            )
+        raise KeyringError(f"there is a key {key_id!r} already: {advice}")
     new_key = _new_key(
         id=key_id,
         version=1,

@@ -52,7 +52,7 @@ from headerware.kafka.admin import Admin, TopicDescription, operations
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
 from headerware.kafka.settings import bootstrap_servers, number
 from headerware.keyring import Key, Keyring, read_keyring
-from headerware.keyring.file import naming_file
+from headerware.keyring.file import naming_file, naming_key
 from headerware.keyring.services import DataKeys, open_key_service
 from headerware.object_store import open_object_store
 from headerware.serdes.avro.schema import Fingerprint
@@ -82,6 +82,8 @@ _WHILE_DOWN: Final = (
     "while the key service does not answer, producers raise an error once their data key has expired, and "
     "consumers hold back records whose data key is not in their cache"
 )
+ABSENT: Final = "does not exist, or this user may not see it"
+"""What is found of a topic that is not there."""
 _SOON_MS: Final = 14 * 86_400_000
 _CLOCK_TOLERANCE_MS: Final = 1_000
 _NOT_TOLD: Final = "the cluster does not report this user's permissions"
@@ -149,7 +151,7 @@ def examine(
             found += _dictionaries(loaded)
             found += object_stores(loaded, side)
             found += _keys(loaded, topics, side)
-            found += key_services(loaded, side, timeout_s)
+            found += [finding for _, finding in key_services(loaded, side, timeout_s)]
     if settings is not None and bootstrap_servers(settings):
         found += _Cluster(settings, loaded or Chain(), topics, group, side, timeout_s).findings()
     return found
@@ -235,9 +237,11 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
             context = Context(side=each, bootstrap_servers=servers, max_message_bytes=max_bytes, dry_run=True)
             loaded.open(context).close()
         except HeaderwareError as error:
-            # One chain often serves both sides, but only producers have the private keys.
+            # One chain often serves both sides, but only producers have the id of a key and its private half.
             status: Status = "fail" if side else "warn"
-            advice = None if side else f"if this application is not a {each}, name its side with --side"
+            fits = not isinstance(error, KeyringError) or "only its public half" in str(error)
+            name_side = f"if this application is not a {each}, name its side with --side"
+            advice = name_side if side is None and fits else None
             yield Finding(check=check, status=status, found=str(error), advice=advice)
         else:
             yield _ok(check, "opens")
@@ -349,8 +353,10 @@ def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> I
 
 def key_services(
     loaded: Chain, side: Side | None, timeout_s: float, *, remote: bool = True
-) -> Iterator[Finding]:
+) -> Iterator[tuple[str, Finding]]:
     """Wrap and unwrap a probe under each key-encryption key that a chain names.
+
+    Each finding comes after the path of the option that it is about, such as ``interceptors.encrypt.key_id``.
 
     Args:
         loaded: the chain.
@@ -364,14 +370,17 @@ def key_services(
             continue
         check = f"key service of {name}"
         try:
-            service = open_key_service(step.key_service, Context(dry_run=True), path="key_service")
+            with naming_key(step.key_id, "aes-256"):
+                service = open_key_service(step.key_service, Context(dry_run=True), path="key_service")
         except HeaderwareError as error:
-            yield _fail(check, str(error), "without the service, no client with this chain starts")
+            advice = "without the service, no client with this chain starts"
+            yield f"interceptors.{name}.key_service", _fail(check, str(error), advice)
             continue
         timeout_ms = min(step.key_service_timeout_ms, int(timeout_s * 1000))
         with closing(DataKeys(service, key_ids=step.accepted_ids, timeout_ms=timeout_ms)) as keys:
             if remote or getattr(service, "is_local", False):
-                yield from _probed(check, keys, step, side)
+                for finding in _probed(check, keys, step, side):
+                    yield f"interceptors.{name}.key_id", finding
 
 
 def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | None) -> Iterator[Finding]:
@@ -442,7 +451,10 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             continue
         check = f"keys of {name}"
         try:
-            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions, root=step.keyring_root)
+            with naming_key(step.key_id):
+                keyring = read_keyring(
+                    step.keyring, permissions=step.keyring_permissions, root=step.keyring_root
+                )
         except HeaderwareError as error:
             yield _fail(check, str(error), "without the keyring, no client with this chain starts")
             continue
@@ -574,9 +586,10 @@ class _Cluster:
 
         try:
             self._admin = Admin(self._settings, timeout_s=self._timeout_s)
-            metadata = self._admin.metadata()
+            metadata = self._admin.first_metadata()
         except KafkaException as error:
-            yield _fail("cluster", error.args[0].str(), TO_REACH_A_CLUSTER)
+            found = error.args[0].str().removesuffix(f"; {TO_REACH_A_CLUSTER}")
+            yield _fail("cluster", found, TO_REACH_A_CLUSTER)
             return
         self._known = frozenset(metadata.topics)
         yield _ok("cluster", f"{metadata.cluster_id}, {counted(len(metadata.brokers), 'broker')}")
@@ -638,7 +651,7 @@ class _Cluster:
                 continue
             check = f"reports of {name}"
             if step.audit_topic not in self._known:
-                found = f"topic {step.audit_topic} does not exist, or this user may not see it"
+                found = f"topic {step.audit_topic} {ABSENT}"
                 yield _fail(check, found, "create it, or grant WRITE on it: otherwise reports are lost")
                 continue
             description = yield from self._description(check, step.audit_topic)
@@ -730,7 +743,7 @@ class _Cluster:
         if topic not in self._known:
             yield _fail(
                 check,
-                "does not exist, or this user may not see it",
+                ABSENT,
                 "create the topic, or grant DESCRIBE on it",
             )
             return

@@ -277,10 +277,24 @@ class Redrive(Policy):
             timeout_s=timeout_s,
         )
         self._originals: Final = SingleRecords({"log_level": 0, **conf}, self._work.group_id, timeout_s)
+        self._require_dead_letter_topic()
         for target in (selection.to, selection.parking):
             if target not in (ORIGINAL, None) and not self._count_partitions(target):
                 self.close()
                 raise ConfigError(f"topic {target} does not exist; create it first")
+
+    def _require_dead_letter_topic(self) -> None:
+        """Refuse a topic that has a dead-letter topic, and is none itself: the names were mixed up."""
+        patterns = [each for each in self._selection.patterns if "{topic}" in each]
+        if any(is_dead_letter_topic(pattern, self._topic) for pattern in patterns):
+            return
+        for letters in (pattern.replace("{topic}", self._topic) for pattern in patterns):
+            if self._count_partitions(letters):
+                self.close()
+                raise ConfigError(
+                    f"expected a dead-letter topic, found {self._topic}; did you mean {letters}, which has "
+                    "its dead letters?"
+                )
 
     def stop(self) -> None:
         """Stop after the transaction that is under way; for signal handlers and other threads."""

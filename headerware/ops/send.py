@@ -82,7 +82,8 @@ def read_records(
     """Yield the number of each line, from 1, with its record or what is wrong with it; skip empty lines."""
     if as_one_record:
         text = stream.read(MAX_RECORD_BYTES + 1)
-        yield 1, _record_or_error(template, text)
+        if text or template.empty_is_null:
+            yield 1, _record_or_error(template, text)
         return
     number = 0
     while line := stream.readline(MAX_RECORD_BYTES + 2):

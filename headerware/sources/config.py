@@ -13,6 +13,7 @@ from msgspec.structs import fields, force_setattr
 
 from headerware.core.errors import ConfigError, SourceError
 from headerware.core.options import kinds, options_from
+from headerware.core.topics import is_topic_name
 from headerware.sources.extractor import extractor_from, extractor_type
 from headerware.sources.source import Source, source_type
 from headerware.sources.transformers import Transformers, transformer_type
@@ -24,7 +25,6 @@ OnError = Literal["raise", "skip", "drop", "dead_letter"]
 Distribution = Literal["hash", "partition", "all"]
 
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 _MAX_TOPIC: Final = 249
 _PARTITION: Final = re.compile(r"0*([0-9]{1,10})")
 _MAX_PARTITION: Final = (1 << 31) - 1
@@ -229,7 +229,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise SourceError("expected a key that key_pattern matches completely, found another")
             values |= {group: text for group, text in found.groupdict().items() if text is not None}
         topic = _fill_template(self.topic, values, "topic")
-        if not _TOPIC_NAME.fullmatch(topic):
+        if not is_topic_name(topic):
             raise SourceError(
                 f"the template topic gives {topic[:_MAX_SHOWN]!r}, expected the name of a topic"
             )
@@ -325,7 +325,7 @@ def _set_by_source_error(source: Source[Any], path: str) -> ConfigError:
 
 
 def _check_topic(option: str, template: str, variables: Sequence[str]) -> None:
-    if not _TOPIC_NAME.fullmatch(_filled_for_check(option, template, variables)):
+    if not is_topic_name(_filled_for_check(option, template, variables)):
         raise ConfigError(
             "expected letters, digits, '.', '_', '-' and variables, which together give the name of a topic, "
             "found another template",

@@ -264,6 +264,9 @@ class Extractor(TypedOptions, frozen=True, kw_only=True):
         """
         raise NotImplementedError
 
+    def require_parts(self) -> None:
+        """Raise MissingPartError if a package is missing without which no object can be read."""
+
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:  # noqa: ARG002 - for subclasses
         """Return parts of about a size that cover the object once; return none if it cannot be split."""
         return ()

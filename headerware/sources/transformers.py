@@ -82,7 +82,7 @@ class Transformers:
         before, maker, is_split = given, "the type of the input", False
         for index, transformer in enumerate(self._listed):
             takes, gives = _types(transformer)
-            takes_lists = list in _classes(takes)
+            takes_lists = list in classes_of(takes)
             self._takes_lists.append(takes_lists)
             if takes_lists and is_split:
                 before, is_split = list, False
@@ -91,7 +91,7 @@ class Transformers:
                     f"{type(transformer).__name__} takes {_shown(takes)}, but {maker} is {_shown(before)}",
                     path=f"{path}[{index}]",
                 )
-            is_split |= list in _classes(gives)
+            is_split |= list in classes_of(gives)
             before, maker = _split(gives), f"the type that {type(transformer).__name__} returns"
         self.gives: Final = before
         """The type of the objects that come out."""
@@ -185,7 +185,7 @@ def _fits(given: Any, takes: Any) -> bool:
     """Return whether a value of one type may be of the other type; unknown types fit."""
     if given in (Any, object) or takes in (Any, object) or TypeVar in (type(given), type(takes)):
         return True
-    given_kinds, taken_kinds = _classes(given), _classes(takes)
+    given_kinds, taken_kinds = classes_of(given), classes_of(takes)
     if not given_kinds or not taken_kinds:
         return True
     return any(
@@ -193,11 +193,11 @@ def _fits(given: Any, takes: Any) -> bool:
     )
 
 
-def _classes(hint: Any) -> tuple[type, ...]:
+def classes_of(hint: Any) -> tuple[type, ...]:
     """Return the classes of a type, or of each part of a union."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return tuple(kind for part in get_args(hint) for kind in _classes(part))
+        return tuple(kind for part in get_args(hint) for kind in classes_of(part))
     found = hint if origin is None else origin
     return (found,) if isinstance(found, type) else ()
 

@@ -108,13 +108,15 @@ class KafkaBroker:
 
         Raises:
             MissingPartError: Java is missing, or Kafka's jars can neither be found nor fetched.
-            BrokerError: the broker ended or did not answer in time, or its port is taken; the message ends
-                with the tail of the broker's log.
+            BrokerError: the given port is in use; or the broker ended or did not answer in time, and the
+                message ends with the tail of the broker's log.
         """
         if self.pid is not None:
             return
         if not self._finalizer.alive:
             raise BrokerError("the broker is closed")
+        if self._ports is None and self._fixed_port and not _is_free(self._fixed_port):
+            raise BrokerError(f"port {self._fixed_port} is in use; name another one, or none for a free port")
         for attempt in range(1, _START_ATTEMPTS + 1):
             ports = self._ports or self._choose_ports()
             logged = len(self.logs())

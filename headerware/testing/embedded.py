@@ -18,6 +18,7 @@ from confluent_kafka import cimpl
 
 from headerware.core.errors import MissingPartError
 from headerware.core.printable import counted
+from headerware.core.topics import TOPIC_NAME, is_topic_name
 from headerware.testing.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -96,10 +97,13 @@ class EmbeddedCluster:
             partitions: how many partitions, one or more.
 
         Raises:
-            BrokerError: the topic exists, the number is refused, or the cluster is closed.
+            BrokerError: the topic exists, its name or the number is refused, or the cluster is closed.
         """
         if not self._finalizer.alive:
             message = f"cannot create topic {name!r}: the embedded cluster is closed"
+            raise BrokerError(message)
+        if not is_topic_name(name):  # librdkafka's brokers take any name
+            message = f"cannot create topic {name!r}: expected a name of {TOPIC_NAME}"
             raise BrokerError(message)
         if partitions < 1:
             message = f"cannot create topic {name!r}: expected one partition or more, found {partitions}"

@@ -216,7 +216,7 @@ class TableReader:
         if not self._create:
             raise RegistryError(
                 f"there is no topic {self._topic!r}; create it with one partition and "
-                "cleanup.policy=compact, or let it be created (create=True, or --create of the commands)"
+                "cleanup.policy=compact, or let it be created (the option create; --create of commands)"
             )
         self._checked = True  # a topic that is created here is compacted
         admin = Admin(self._conf, timeout_s=seconds_left(deadline))

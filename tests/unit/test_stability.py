@@ -63,13 +63,14 @@ WITHOUT: Final = {
         ]
     ),
     # What chains and readers of files add to an error on its way.
+    "headerware.HeaderwareError": frozenset({"located"}),
     "headerware.ConfigError": frozenset({"located", "with_path"}),
     "headerware.InterceptorError": frozenset({"again", "at", "last_record"}),
     # Short cuts that check nothing, and what a session sets.
     "headerware.Headers": frozenset({"trusted"}),
     "headerware.Record": frozenset({"with_parts"}),
     "headerware.FanOut": frozenset({"whole"}),
-    "headerware.Chain": frozenset({"check", "configured", "previous"}),
+    "headerware.Chain": frozenset({"check", "configured", "located", "previous"}),
 }
 """Members and arguments that plug-ins and applications do not need, and that stay provisional, by class."""
 PROVISIONAL: Final = sorted({path.parent for path in (ROOT / "headerware").glob("*/__init__.py")})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.modes import STRICT
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.topics import is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 _PLACEHOLDER: Final = re.compile(r"(\\*)\$\{([^}]*)\}")
-_LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _RULE: Final = (
     "expected the name of a topic: up to 249 letters, digits, dots, underscores and dashes, "
     "not beginning with two underscores"
@@ -78,13 +78,13 @@ def by_topic(template: TopicTemplate, make: Callable[[str], T]) -> BoundedCache[
 
 def new_topic(name: str, topic: str) -> str:
     """Return the new name of a topic; raise ConnectDataError if no topic can have it."""
-    if _LEGAL.fullmatch(name) is None:
+    if not is_topic_name(name):
         raise ConnectDataError(f"no topic can have the new name {name!r} for topic {topic!r}")
     return name
 
 
 def _is_legal(name: str) -> bool:
-    return _LEGAL.fullmatch(name) is not None and not name.startswith("__")
+    return is_topic_name(name) and not name.startswith("__")
 
 
 def legal_topic(name: str) -> str:

@@ -23,6 +23,7 @@ from headerware.core.patterns import any_fits, fits
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.record import TimestampType
+from headerware.core.suggestions import nearest
 from headerware.core.toml import naming_lines, parse_toml
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -68,7 +69,8 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse algorithms that no issuer may have."""
         for algorithm in self.algorithms:
             if algorithm not in ALGORITHMS:
-                raise ValueError(f"expected algorithms of {', '.join(ALGORITHMS)}, found another")
+                expected = f"expected algorithms of {', '.join(ALGORITHMS)}"
+                raise ValueError(f"{expected}, found {algorithm!r}{nearest(algorithm, ALGORITHMS)}")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,10 +17,12 @@ from headerware.core.errors import (
     ShreddedError,
     UnboundKeyError,
     WireFormatError,
+    of_option,
 )
 from headerware.core.origins import Origins, cluster_port
 from headerware.core.requirement import Unprotected
 from headerware.interceptors.encrypt.envelope import Statement, decode_statement
+from headerware.keyring.file import naming_key
 from headerware.keyring.services import DataKey, DataKeys, open_key_service
 
 if TYPE_CHECKING:
@@ -49,8 +51,10 @@ class SessionKeys:
             without="in plaintext",
             refusal=lambda advice: DecryptionError(f"expected {expected}, found plaintext{advice}"),
         )
+        with of_option("key_service"), naming_key(options.key_id, "aes-256"):
+            service = open_key_service(options.key_service, context, path="key_service")
         self.data_keys: Final = DataKeys(
-            open_key_service(options.key_service, context, path="key_service"),
+            service,
             key_ids=self.accepted,
             max_age_ms=options.data_key_max_age_ms,
             max_uses=options.data_key_max_uses,

@@ -24,6 +24,10 @@ _VARIABLE: Final = re.compile(r"\$\{env:[A-Za-z0-9_]+\}")
 class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
     """The options of all interceptors that encrypt."""
 
+    written_as: ClassVar[Mapping[str, str]] = {
+        "keyring": 'write key_service = { type = "file", keyring = "keys.json" }; '
+    }
+    """Hints for options that other interceptors have."""
     role: ClassVar[Role] = Role.PROTECT
     hides: ClassVar[bool] = True
     blocks: ClassVar[bool] = True

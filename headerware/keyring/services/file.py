@@ -28,6 +28,7 @@ from headerware.core.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
     NoSuchKeyError,
+    of_option,
 )
 from headerware.core.options import PATH
 from headerware.keyring.file import MAX_STALE_MS, KeyringFile, Permissions
@@ -89,14 +90,15 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
         Raises:
             KeyringError: the keyring cannot be read.
         """
-        file = KeyringFile(
-            os.fspath(self.keyring),
-            permissions=self.permissions,
-            max_stale_ms=self.max_stale_ms,
-            now_ms=context.now_ms(),
-            root=self.root,
-            counter_file=None if context.dry_run else self.counter,
-        )
+        with of_option("keyring"):
+            file = KeyringFile(
+                os.fspath(self.keyring),
+                permissions=self.permissions,
+                max_stale_ms=self.max_stale_ms,
+                now_ms=context.now_ms(),
+                root=self.root,
+                counter_file=None if context.dry_run else self.counter,
+            )
         return FileKeyService(file, now_ms=context.now_ms, await_version_ms=self.await_version_ms)
 
 

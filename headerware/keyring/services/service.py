@@ -7,6 +7,7 @@ table ``{type = "vault", url = ...}``. Other packages add services by entry poin
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from headerware.core.errors import KeyDeletedError, PluginError
@@ -91,7 +92,19 @@ class KeyServiceOptions(SecretOptions, frozen=True, kw_only=True):
         raise PluginError(f"{type(self).__name__} is a key service without open()")
 
 
-key_service_type: Final[Catalogue[KeyServiceOptions]] = Catalogue(
+class _KeyServiceCatalogue(Catalogue[KeyServiceOptions]):
+    """Know that the path of a keyring is no word for a service."""
+
+    def unknown(self, word: str, *, path: str = "") -> PluginError:
+        found = super().unknown(word, path=path)
+        if not word.endswith(".json") and os.sep not in word:
+            return found
+        return PluginError(
+            f'{found.message}; for a keyring, write {{ type = "file", keyring = "{word}" }}', path=path
+        )
+
+
+key_service_type: Final[Catalogue[KeyServiceOptions]] = _KeyServiceCatalogue(
     "key service type",
     KeyServiceOptions,
     {

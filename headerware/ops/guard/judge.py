@@ -815,7 +815,7 @@ def _first(records: Sequence[Record]) -> Record:
 
 
 def _kind(error: HeldBackError) -> str:
-    return f"{error.step or 'guard'}: {type(error).__name__}"
+    return f"{error.step}: {type(error).__name__}" if error.step else f"guard: {error.message}"
 
 
 def _at_guard(error: HeaderwareError, record: Record) -> InterceptorError:

@@ -12,6 +12,7 @@ from headerware.clients.partition_picker import partition_of_key
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import is_dead_letter_topic
 from headerware.core.errors import AdmissionError, ConfigError, InterceptorError
+from headerware.core.topics import is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from headerware.interceptors.slice.header import SliceHeader
 
 _TOPIC: Final = "{topic}"
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_BUCKETS: Final = 20_000
 _MAX_TOPICS: Final = 1_024
 
@@ -57,7 +57,7 @@ class Routes:
             raise ConfigError("expected at least one route, such as 'ingress.{topic}={topic}'", path="routes")
         for ingress, egress in table.items():
             for name in (ingress, egress):
-                if name.count(_TOPIC) > 1 or not _NAME.fullmatch(name.replace(_TOPIC, "x")):
+                if name.count(_TOPIC) > 1 or not is_topic_name(name.replace(_TOPIC, "x")):
                     raise ConfigError(
                         f"expected a topic's name, with {_TOPIC} at most once, found {name!r}", path="routes"
                     )
@@ -67,7 +67,7 @@ class Routes:
                     path="routes",
                 )
         for path, kept in (("dead_letter_topic", dead_letter_topic), ("audit_topic", audit_topic)):
-            if kept is not None and not _NAME.fullmatch(kept.replace(_TOPIC, "x")):
+            if kept is not None and not is_topic_name(kept.replace(_TOPIC, "x")):
                 raise ConfigError(f"expected a topic's name, found {kept!r}", path=path)
         self._dead_letter_topic: Final = dead_letter_topic
         self._audit_topic: Final = audit_topic

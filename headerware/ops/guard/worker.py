@@ -484,6 +484,7 @@ class Guard(FollowsFile):
         self._refresh_topics(consumer)
         topics = self._ingress()
         self._warn_of_unmatched_rules(topics)
+        self._warn_of_missing_topics(topics)
         partitions = {(topic, number) for topic in topics for number in range(self._topics[topic])}
         self._set_unreadable(partitions & self._leaderless)
         readable = [TopicPartition(*key) for key in sorted(partitions - self._leaderless)]
@@ -630,12 +631,19 @@ class Guard(FollowsFile):
             _log.info("guarding %s", ", ".join(topics) or "no topic yet")
             if topics:
                 self._warn_of_unmatched_rules(topics)
+                self._warn_of_missing_topics(topics)
                 consumer.subscribe(
                     topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
                 )
             else:
                 consumer.unsubscribe()
         return topics
+
+    def _warn_of_missing_topics(self, topics: Iterable[str]) -> None:
+        """Name all topics at once that the guard needs and the cluster does not have."""
+        missing = ", ".join(sorted(self._routes.written(topics) - self._topics.keys()))
+        if missing and self._logged.is_new("missing", missing):
+            _log.warning("records are held back until these topics exist: %s; create them", missing)
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._refresh_topics(consumer)

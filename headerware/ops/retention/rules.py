@@ -66,10 +66,12 @@ DISPOSITIONS: Final[dict[RetentionDisposition, str]] = {
     "incomplete": "they are slices of incomplete messages",
     "not_remembered": "they are slices of more messages than a pass can remember",
     "unknown_id": "they have header ids whose names are not known",
-    "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
+    "unverified": "the chain does not verify them, or they are not signed",
     "signed": "they have expired, but their consumers would refuse unsigned tombstones",
     "stale": "they are not verified, or cannot be read, and are older than --unverified-after",
 }
+NO_CHAIN: Final = "they are signed, and no chain is given that verifies them; give --config"
+"""Why records are not verified if there is no chain."""
 _UNJUDGED: Final[frozenset[RetentionDisposition]] = frozenset({"unverified", "malformed"})
 
 _MAX_READINGS: Final = 1_024

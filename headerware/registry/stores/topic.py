@@ -40,6 +40,7 @@ import msgspec
 
 from headerware.core.errors import HeaderwareError, RegistryError, WireFormatError
 from headerware.core.files import read_text
+from headerware.core.topics import is_topic_name
 from headerware.registry.differences import changes, diff
 from headerware.registry.registry import Draft, Registry, built_in, with_built_in
 from headerware.registry.stores.store import Store
@@ -61,7 +62,6 @@ _BATCH: Final = 500
 
 _log = logging.getLogger("headerware.registry")
 _FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SECRET: Final = re.compile(
     r"password|passphrase|secret|\.pem$|token(?!\.endpoint)|jaas|oauthbearer\.config", re.IGNORECASE
 )
@@ -409,7 +409,7 @@ def read_location(location: str) -> TopicLocation:
         raise RegistryError(
             "a registry's location must not have a user and a password: name a file with ?config=FILE"
         )
-    if scheme != "kafka" or not servers or not _TOPIC.fullmatch(topic):
+    if scheme != "kafka" or not servers or not is_topic_name(topic):
         raise RegistryError(f"expected a registry's location {_FORM}, found {location.partition('?')[0]!r}")
     if fragment:
         raise RegistryError(f"a registry's location {_FORM} ends before a '#', which is %23 in an option")

@@ -37,8 +37,8 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
 
     @property
     def gives(self) -> Any:
-        """The type of the values: bytes, or object for any type."""
-        return bytes if self.values == "bytes" else object
+        """The type of the values: bytes, or any type of JSON."""
+        return bytes if self.values == "bytes" else dict | list | str | int | float | bool | None
 
     @property
     def content_type(self) -> str | None:  # type: ignore[override]  # depends on the options

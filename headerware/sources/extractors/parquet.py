@@ -193,18 +193,19 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
             if begin < len(all_facts):
                 yield Split(begin, len(all_facts), first)
 
+    def require_parts(self) -> None:
+        """Raise MissingPartError if pyarrow is missing."""
+        _parquet_file()
+
     def _opened(self, given: Input) -> tuple[_Watched, ParquetFile]:
-        try:
-            from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy, and an extra
-        except ImportError as error:
-            raise MissingPartError(f"parquet needs pyarrow: {install_command('sources')}") from error
+        parquet_file = _parquet_file()
         opened = self.open_plain(given)
         stream = _Watched(
             opened.stream if opened.seekable else given.spooled(cast("BinaryIO", opened.stream))
         )
         given.closing(cast("BinaryIO", stream))
         with _Damage(stream):
-            file = ParquetFile(stream, pre_buffer=False, buffer_size=_READ_BYTES)
+            file = parquet_file(stream, pre_buffer=False, buffer_size=_READ_BYTES)
             given.closing(file)
             stream.pages = Pages(stream.inner, stream.seek(0, io.SEEK_END), self.max_expansion)
         return stream, file
@@ -456,3 +457,11 @@ _SCALARS: Final[dict[str, Schema]] = {
     "null": OPTIONAL_STRING_SCHEMA,
 }
 """Connect's schemas, by the names of pyarrow's type checks."""
+
+
+def _parquet_file() -> type[ParquetFile]:
+    try:
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy, and an extra
+    except ImportError as error:
+        raise MissingPartError(f"parquet needs pyarrow: {install_command('sources')}") from error
+    return ParquetFile  # type: ignore[no-any-return]  # pyarrow has no types

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -148,7 +149,8 @@ class TestCheck:
         path.write_text(
             '[[interceptors]]\ntype = "sign"\nkeyring = "k"\n[[interceptors]]\ntype = "compress"\n'
         )
-        one_line(run(command, path), f"Error: {path}: interceptors.compress: 'compress' comes after 'sign'")
+        where = f"{path}:4:1: error: interceptors[1] (compress)"
+        one_line(run(command, path), f"{where}: 'compress' comes after 'sign'")
 
     def test_says_it_to_programs(self, config: Path) -> None:
         result = run("check", config, "--json")
@@ -194,7 +196,38 @@ class TestCheck:
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"
         path.touch()
-        assert run("check", path).stdout.endswith("ok (an empty chain; not opened; --open opens it, too)\n")
+        checked, warning = run("check", path).stdout.splitlines()
+        assert checked.endswith("ok (an empty chain; not opened; --open opens it, too)")
+        assert warning == "warning: it declares no [[interceptors]], so records pass as they are"
+
+    def test_a_warning_is_shown_once(self, tmp_path: Path) -> None:
+        command = ("keys", "generate", "--keyring", tmp_path / "k", "--id", "a", "--algorithm", "aes-256")
+        assert run(*command).exit_code == 0
+        path = tmp_path / "fields.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "encrypt_fields"\nkey_id = "a"\nfields = ["$.a"]\n'
+            'key_service = { type = "file", keyring = "k" }\n'
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "headerware", "check", "--open", str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        warnings = [line for line in done.stdout.splitlines() if line.startswith("warning: encrypt_fields: ")]
+        assert len(warnings) == len(set(warnings)) > 0
+        assert done.stderr == ""
+
+    def test_a_file_that_the_environment_names_and_that_is_missing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", "absent.toml")
+        result = run("send", "orders")
+        assert (result.exit_code, "Invalid value for HEADERWARE_CONFIG: " in result.stderr) == (2, True)
+
+    def test_the_file_comes_before_the_topic(self, config: Path) -> None:
+        result = run("explain", "orders", config)
+        assert (result.exit_code, f"headerware explain {config} orders" in result.stderr) == (2, True)
 
     @pytest.mark.parametrize(
         ("text", "told"),
@@ -229,9 +262,50 @@ class TestCheck:
         assert run("check", missing_keys).exit_code == 0
         one_line(run("check", missing_keys, "--open", "--side", "consumer"), "absent.json")
 
+    @pytest.mark.parametrize(
+        ("text", "place", "told"),
+        [
+            (
+                'type = "sign"\nkey_id = "a"\nkeyring = "no.json"',
+                "4:1",
+                "headerware keys generate --keyring {folder}/no.json --id a\n",
+            ),
+            (
+                'type = "encrypt"\nkey_id = "a"\nkey_service = { type = "file", keyring = "no.json" }',
+                "4:32",
+                "headerware keys generate --keyring {folder}/no.json --id a --algorithm aes-256\n",
+            ),
+            ('type = "sign"\nkey_id = "order"\nkeyring = "keys.json"', "3:1", "did you mean 'orders'?"),
+            (
+                'type = "encrypt"\nkey_id = "orders"\nkey_service = { type = "file", keyring = "keys.json" }',
+                "3:1",
+                "is for sign, not for wrapping; keys in the keyring for this: none",
+            ),
+            (
+                'type = "encrypt"\nkey_id = "a"\nkeyring = "no.json"',
+                "4:1",
+                'write key_service = {{ type = "file"',
+            ),
+            (
+                'type = "encrypt_fields"\nkey_id = "a"\nkey_service = "no.json"',
+                "4:1",
+                'for a keyring, write {{ type = "file", keyring = "no.json" }}',
+            ),
+        ],
+    )
+    def test_says_where_a_key_is_missing_and_what_to_do(
+        self, signing: Path, text: str, place: str, told: str
+    ) -> None:
+        signing.write_text(f"[[interceptors]]\n{text}\n")
+        result = run("check", signing, "--open")
+        assert result.stderr.startswith(f"{signing}:{place}: error: ")
+        one_line(result, told.format(folder=signing.parent))
+
     def test_says_which_option_another_side_needs(self, signing: Path) -> None:
         signing.write_text(signing.read_text().replace('key_id = "no-such-key"', ""))
-        error = "opened as a producer: interceptors.sign.key_id: sending needs the id of a key"
+        error = (
+            f"{signing}:1:1: error: opened as a producer: interceptors[0] (sign).key_id: sending needs the id"
+        )
         one_line(run("check", signing, "--open"), error)
 
     def test_looks_at_when_clients_read_the_file_again(

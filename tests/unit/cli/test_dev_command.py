@@ -141,6 +141,24 @@ class TestDev:
         assert "orders[0]@0" in dev.lines[0]
         assert dev.end(signal.SIGINT) == 0
 
+    def test_a_topic_may_have_its_own_number_of_partitions(self, start: Callable[..., Dev]) -> None:
+        dev = start("orders:3", "payments", "--partitions", "2", "--brief")
+        client = confluent_kafka.Producer({"bootstrap.servers": dev.servers})
+        found = client.list_topics(timeout=30).topics.items()
+        assert {name: len(each.partitions) for name, each in found} == {"orders": 3, "payments": 2}
+
+    def test_quiet_shows_no_records(self, start: Callable[..., Dev]) -> None:
+        dev = start("orders", "--quiet")
+        produce(dev.servers, "orders")
+        assert dev.end(signal.SIGINT) == 0, dev.errors
+        assert dev.lines == []
+
+    @pytest.mark.parametrize("name", ["bad topic!", ".", "..", "x" * 250, "orders:0", "orders:many", ""])
+    def test_refuses_a_topic_that_kafka_refuses(self, name: str) -> None:
+        result = CliRunner().invoke(main, ["dev", name])
+        assert result.exit_code == 2, result.output
+        assert "Invalid value for '[NAME[:PARTITIONS]]...'" in result.stderr
+
     def test_a_port_is_for_kafka_only(self) -> None:
         result = CliRunner().invoke(main, ["dev", "--port", "9092"])
         assert (result.exit_code, "--port needs --kafka" in result.stderr) == (2, True)

@@ -263,6 +263,11 @@ class TestGenerate:
         assert "rotate it" in result.stderr
         assert result.stderr.count("\n") == 1
 
+    def test_an_id_of_another_algorithm_says_what_to_do(self, path: Path) -> None:
+        result = run("generate", "--keyring", path, "--id", "orders", "--algorithm", "aes-256")
+        told = "already: rotate it for a new version of hmac-sha256; for aes-256, choose another id"
+        assert told in result.stderr
+
     def test_unknown_algorithm_is_wrong_use(self, path: Path) -> None:
         assert run("generate", "--keyring", path, "--id", "x", "--algorithm", "md5").exit_code == 2
 

@@ -156,8 +156,14 @@ class TestCluster:
     def test_a_line_without_an_equals_sign_is_named_by_its_number(self, tmp_path: Path) -> None:
         file = tmp_path / "client.properties"
         file.write_text("client.id=a\nsasl.password\n")
-        with pytest.raises(click.BadParameter, match="line 2: expected KEY=VALUE"):
+        with pytest.raises(click.BadParameter, match=r"client\.properties:2: expected KEY=VALUE"):
             cluster(client_config=str(file)).settings()
+
+    def test_a_property_without_a_value_is_named_unless_it_may_be_a_secret(self) -> None:
+        with pytest.raises(click.BadParameter, match="expected KEY=VALUE, found acks"):
+            cluster(properties=("acks",)).settings()
+        with pytest.raises(click.BadParameter, match="expected KEY=VALUE, found no '='"):
+            cluster(properties=("hunter2!",)).settings()
 
 
 class TestAnswer:

@@ -27,3 +27,6 @@ def test_a_dry_run_in_a_pipe_has_a_line_for_each_letter(embedded_cluster: Embedd
     assert letter.startswith(f"{source}.dead-letter[0]@0  would be sent  {source}  connect  0 ")
     assert letter.endswith("it was refused " * 4 + "it was refused ")
     assert summary[0] == f"1 record would be sent to {source}"
+    result = CliRunner().invoke(main, ["redrive", source, "--bootstrap-servers", servers])
+    assert result.exit_code == 1
+    assert f"expected a dead-letter topic, found {source}; did you mean {source}.dead-letter" in result.stderr

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from headerware import Chain
 from headerware.cli import main
-from headerware.cli.retain import _print
+from headerware.cli.retain import _print, reasons_of
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import RetentionResult
 
@@ -92,8 +93,16 @@ def test_an_age_is_given_once(tmp_path: Path) -> None:
 
 
 def test_a_topic_without_records_is_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
-    _print(RetentionResult(topic="clicks", executed=False), None)
+    _print(RetentionResult(topic="clicks", executed=False), None, reasons_of(None))
     assert capsys.readouterr().out.splitlines()[0] == "no records"
+
+
+def test_without_a_chain_signed_records_are_kept_for_lack_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    result = RetentionResult(topic="clicks", executed=False, dispositions={"unverified": 2})
+    _print(result, None, reasons_of(None))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 they are signed, and no chain is given that verifies them; give --config" in shown
+    assert reasons_of(Chain())["unverified"] == "the chain does not verify them, or they are not signed"
 
 
 def test_the_rules_of_the_page_are_rules() -> None:

@@ -87,6 +87,20 @@ class TestSend:
         assert self.send("--file", str(file), "--whole").exit_code == 0
         assert [record.value() for record in self.read(1)] == [file.read_bytes()]
 
+    def test_nothing_is_no_record(self) -> None:
+        result = self.send("--whole")
+        assert (result.exit_code, "there is nothing to send: the input is empty" in result.stderr) == (
+            1,
+            True,
+        )
+        assert self.send("--whole", "-Z").exit_code == 0
+        assert [record.value() for record in self.read(1)] == [None]
+
+    def test_a_partition_that_is_not_there_is_told(self) -> None:
+        result = self.send("-p", "7", stdin=b"x\n")
+        assert result.exit_code == 1
+        assert f"{self.topic} has 1 partition, from 0 on; found partition 7" in result.stderr
+
     def test_goes_through_the_chain(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         assert CliRunner().invoke(main, ["init", "--yes", "--service", "shop"]).exit_code == 0

@@ -325,8 +325,77 @@ class TestCheck:
         assert result.exit_code == 1
         assert f"{config}: object store archive: the folder {folder}: it is not there" in result.output
 
+    def test_refuses_objects_that_nothing_makes_bytes_of(self, config: Path) -> None:
+        config.write_text(config.read_text().replace('"lines"', '"csv"'))
+        result = invoke("check", config)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(
+            f"{config}:3:1: error: extractor: csv gives objects (dict), and no step"
+        )
+        config.write_text(config.read_text().replace('"csv"', '"jsonl"'))
+        assert "warning: jsonl: it may give objects (dict, list, int, " in invoke("check", config).stdout
+        serialize = '"interceptors" = "serialize"\n"interceptors.serialize.value" = "json"\n'
+        config.write_text(config.read_text().replace("[kafka]\n", f"[kafka]\n{serialize}"))
+        assert "warning" not in invoke("check", config).output
+        config.write_text(config.read_text().replace('"jsonl"', '"csv"'))
+        assert invoke("check", config).exit_code == 0
+
+    def test_opened_finds_a_folder_that_is_not_there(self, config: Path) -> None:
+        text = config.read_text().replace('"spool"', '"files"').replace('"lines"', '"bytes"')
+        config.write_text(text.replace('/in"', '/none"'))
+        assert invoke("check", config).exit_code == 0
+        result = invoke("check", config, "--open")
+        assert result.exit_code == 1
+        assert re.match(
+            rf"{re.escape(str(config))}:\d+:1: error: source.folder: folder .*none.: No such", result.stderr
+        )
+
+    def test_opened_finds_an_extractor_without_its_package(
+        self, config: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        serialize = '"interceptors" = "serialize"\n"interceptors.serialize.value" = "json"\n'
+        text = (
+            config.read_text().replace('"lines"', '"parquet"').replace("[kafka]\n", f"[kafka]\n{serialize}")
+        )
+        config.write_text(text)
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+        assert invoke("check", config).exit_code == 0
+        result = invoke("check", config, "--open")
+        assert (result.exit_code, "parquet needs pyarrow: " in result.stderr) == (1, True)
+
+    def test_a_topic_of_offsets_that_a_run_creates_is_ok(
+        self, config: Path, unique_topic: Callable[[str], str]
+    ) -> None:
+        topic = unique_topic("offsets")
+        text = config.read_text().replace('delivery = "at_least_once"\n', "")
+        text = re.sub(
+            r"(?s)\[offsets\].*\[kafka\]", f'[offsets]\ntype = "topic"\ntopic = "{topic}"\n[kafka]', text
+        )
+        config.write_text(text)
+        result = invoke("check", config, "--open")
+        assert result.exit_code == 0, result.output
+        told = "does not exist yet, and will be created by a run; this user needs CREATE on it"
+        assert [each for each in result.stdout.splitlines() if topic in each] == [
+            f"ok: topic {topic}: {told}"
+        ]
+
+    def test_says_that_a_path_begins_at_the_working_directory(self, config: Path) -> None:
+        sign = '"interceptors" = "sign"\n"interceptors.sign.keyring" = "no.json"\n'
+        config.write_text(config.read_text().replace("[kafka]\n", f"[kafka]\n{sign}"))
+        result = invoke("check", config, "--open")
+        assert (
+            f"no.json cannot be read: No such file or directory, in the working directory {Path.cwd()}"
+            in result.stderr
+        )
+
     def test_checks_a_folder(self, folder: Path) -> None:
         assert len(answer("check", folder)) == 2
+        (folder / "one.toml").write_text("nonsense")
+        result = invoke("check", folder)
+        assert result.exit_code == 1
+        assert f"{folder / 'one.toml'}:1:" in result.stderr
+        assert f"{folder / 'two.toml'}: ok" in result.stdout
+        (folder / "one.toml").write_text((folder / "two.toml").read_text().replace("two-", "one-"))
         (folder / "two.toml").write_text((folder / "one.toml").read_text())
         assert invoke("check", folder).exit_code == 1
 

@@ -129,6 +129,20 @@ class TestConversion:
         assert "hunter2" not in str(caught.value)
         assert caught.value.path == f"interceptors.gadget.{option}"
 
+    @pytest.mark.parametrize(
+        ("option", "value", "told"),
+        [
+            ("mode", "fsat", "expected one of 'fast', 'small', found 'fsat'; did you mean 'fast'?"),
+            ("level", 10, "expected a whole number of at most 9, found 10"),
+        ],
+    )
+    def test_names_a_choice_that_is_nearly_right_and_a_number(
+        self, option: str, value: Any, told: str
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Chain.from_config({"interceptors": "gadget", f"interceptors.gadget.{option}": value})
+        assert caught.value.message == told
+
     def test_of_an_item_of_a_list_names_its_place(self) -> None:
         with pytest.raises(ConfigError) as caught:
             Chain.from_config({"interceptors": "gadget", "interceptors.gadget.names": ["a", 5]})

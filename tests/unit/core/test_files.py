@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, ConfigError, PluginError, load_chain
+from headerware.core.context import Context
+from headerware.core.errors import KeyringError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,7 +163,8 @@ class TestFiles:
             (b"[[interceptors]", ":1:15"),
             (b"[[interceptors]]\n  token = hunter2", ":2:11"),
             (b"a = [\n", ":2:1"),
-            (b"\xff\xfe", ""),
+            (b"\xff\xfe", ":1:1"),
+            (b'carry = "x"\ninclude = "\xff"', ":2:12"),
             (b"\x00", ":1:1"),
         ],
     )
@@ -170,6 +173,40 @@ class TestFiles:
         path.write_bytes(content)
         with pytest.raises(ConfigError, match=rf"main\.toml{where}: is not TOML"):
             load_chain(str(path))
+
+
+_SIGN = '[[interceptors]]\ntype = "sign"\nkeyring = "k"\n'
+_COMPRESS = '[[interceptors]]\ntype = "compress"\n'
+
+
+class TestLines:
+    """Errors about a whole step or a chain have the line of the step."""
+
+    @pytest.mark.parametrize(
+        ("text", "place"),
+        [
+            (f'{_SIGN}on_error = "skip"', "4:1: interceptors[0] (sign).on_error: 'skip' would let"),
+            (
+                f'[[stacks.s.interceptors]]\n{_SIGN[17:]}[[interceptors]]\nstack = "s"\n{_COMPRESS}',
+                "6:1: interceptors[1] (compress): 'compress' comes after 'sign'",
+            ),
+        ],
+    )
+    def test_of_a_chain_that_cannot_work(self, folder: Folder, text: str, place: str) -> None:
+        assert str(folder.refused(text)).startswith(f"{folder.path}/main.toml:{place}")
+
+    def test_of_a_step_of_an_included_file(self, folder: Folder) -> None:
+        folder.write("platform.toml", '\n[[interceptors]]\ntype = "sign"\nkeyring = "k"\n')
+        text = 'include = "platform.toml"\n[[interceptors]]\ntype = "sign"\non_error = "skip"'
+        assert str(folder.refused(text)).startswith(f"{folder.path}/main.toml:4:1: ")
+
+    def test_of_a_chain_that_cannot_be_opened(self, folder: Folder) -> None:
+        text = '[[interceptors]]\ntype = "sign"\nkey_id = "shop"\nkeyring = "no.json"'
+        path = folder.write("main.toml", text)
+        with pytest.raises(KeyringError) as caught:
+            load_chain(path).open(Context(side="producer"))
+        assert str(caught.value).startswith(f"{path}:4:1: keyring {folder.path}/no.json cannot be read")
+        assert caught.value.path == "interceptors.sign.keyring"
 
 
 class TestInclude:
@@ -215,15 +252,19 @@ class TestInclude:
     def test_a_cycle_is_shown(self, folder: Folder) -> None:
         folder.write("a.toml", 'include = "b.toml"')
         folder.write("b.toml", 'include = "main.toml"')
-        assert "files include one another: main.toml -> a.toml -> b.toml -> main.toml" in str(
-            folder.refused('include = "a.toml"')
-        )
+        error = folder.refused('include = "a.toml"')
+        assert "files include one another: main.toml -> a.toml -> b.toml -> main.toml" in str(error)
+        assert str(error).startswith(f"{folder.path}/b.toml:1:1: ")
 
     def test_of_itself_is_a_cycle(self, folder: Folder) -> None:
         assert "main.toml -> main.toml" in str(folder.refused('include = "./main.toml"'))
 
     def test_a_missing_one_is_named(self, folder: Folder) -> None:
-        assert str(folder.refused('include = "no.toml"')).startswith(f"{folder.path}/no.toml: cannot be read")
+        error = folder.refused('carry = "x"\ninclude = ["no.toml"]')
+        assert error.path == f"{folder.path}/no.toml"
+        assert str(error).startswith(
+            f"{folder.path}/main.toml:2:12: {folder.path}/no.toml: cannot be read: No such file"
+        )
 
 
 class TestLastLine:
@@ -249,7 +290,7 @@ class TestBounds:
             folder.write(f"f{number}.toml", f'include = "f{number + 1}.toml"')
         error = folder.refused('include = "f0.toml"')
         assert "32 deep, the limit: main.toml -> f0.toml -> f1.toml" in str(error)
-        assert str(error).startswith(str(folder.path / "f31.toml"))
+        assert str(error).startswith(f"{folder.path}/f30.toml:1:1: {folder.path}/f31.toml: ")
 
     def test_of_includes_in_breadth(self, folder: Folder) -> None:
         for number in range(300):

@@ -46,6 +46,7 @@ class TestPlugIns:
         with pytest.raises(PluginError) as caught:
             interceptor_type("qqq")
         assert "did you mean" not in str(caught.value)
+        assert "add others by entry points of headerware.interceptors: install it" in str(caught.value)
         known = str(caught.value).partition("known: ")[2].split(", ")
         assert known == sorted(known)
         assert {"compress", "early", "gadget", "late", "sign"} <= set(known)

@@ -26,7 +26,9 @@ class TestRequirement:
         assert requirement(given) == level
 
     def test_refuses_others(self) -> None:
-        with pytest.raises(ConfigError, match="require: off, warn or enforce, not 'maybe'"):
+        with pytest.raises(ConfigError, match=r"found 'enforced'; did you mean 'enforce'\?"):
+            requirement("enforced")  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(ConfigError, match="require: expected off, warn or enforce, found 'maybe'"):
             requirement("maybe")  # type: ignore[arg-type]  # as an application might
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headerware.core.errors import ConfigError
-from headerware.core.toml import naming_lines, parse_toml, position_of, positions, within_file
+from headerware.core.toml import naming_lines, parse_toml, position_of, positions, read_toml, within_file
 
 DOCUMENT = '''\
 # a comment with [brackets] = "and more"
@@ -185,6 +186,13 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return "\n".join(lines), expected
 
 
+class TestReadToml:
+    def test_takes_a_byte_order_mark(self) -> None:
+        texts: dict[str, str] = {}
+        assert read_toml(Path("x.toml"), lambda _: "\ufeffa = 1", texts) == {"a": 1}
+        assert texts == {"x.toml": "a = 1"}
+
+
 class TestParseToml:
     def test_returns_the_document(self) -> None:
         assert parse_toml("a = 1.5", "x.toml", parse_float=str) == {"a": "1.5"}
@@ -195,6 +203,15 @@ class TestParseToml:
             ("a = 1\nb == 2\n", "x.toml:2:4: is not TOML: Invalid value"),
             ("a = [1,\n", "x.toml:2:1: is not TOML: Invalid value"),
             ("a = 1\na = 2\n", "x.toml:2:6: is not TOML: Cannot overwrite a value"),
+            (
+                "\ntype = compress\n",
+                'x.toml:2:8: is not TOML: Invalid value; text needs quotes, as in type = "..."',
+            ),
+            ('a = "b\n', "x.toml:1:7: is not TOML: text without its closing quote"),
+            (
+                "[a.b]\n[a.b]\n",
+                "x.toml:2:5: is not TOML: [a.b] occurs twice; each table of a list is written as [[a.b]]",
+            ),
         ],
     )
     def test_says_where_it_is_not_toml(self, text: str, said: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from headerware import Chain, Context, Headers, Record, load_chain
-from headerware.interceptors import Admission, Sign
+from headerware.core.errors import ConfigError
+from headerware.interceptors import Admission, Sign, read_policy
 from headerware.keyring import certify, with_new_key
 from headerware.keyring.writing import edit_keyring
 
@@ -84,3 +85,27 @@ def test_the_certificate_is_plain_json_web_token(certificate: Path) -> None:
     head = certificate.read_text().split(".")[0]
     found = json.loads(urlsafe_b64decode(head + "=" * (-len(head) % 4)))
     assert found == {"alg": "Ed25519", "typ": "hw-admit+jwt", "kid": "i:1"}
+
+
+@pytest.mark.parametrize(
+    ("effect", "algorithm", "place", "told"),
+    [
+        (
+            "alow",
+            "Ed25519",
+            "6:1",
+            "rules[0].effect: expected one of 'allow', 'deny', found 'alow'; did",
+        ),
+        ("allow", "HS256", "1:1", "issuers[0]: expected algorithms of Ed25519, "),
+    ],
+)
+def test_a_policy_says_where_a_word_is_wrong(
+    tmp_path: Path, effect: str, algorithm: str, place: str, told: str
+) -> None:
+    path = tmp_path / "policy.toml"
+    issuer = f'[[issuers]]\nissuer = "i"\njwks = "j"\nalgorithms = ["{algorithm}"]\n'
+    path.write_text(f'{issuer}[[rules]]\neffect = "{effect}"\n')
+    with pytest.raises(ConfigError) as caught:
+        read_policy(str(path))
+    assert str(caught.value).startswith(f"{path}:{place}: {told}")
+    assert algorithm == "Ed25519" or "found 'HS256'; did you mean" in str(caught.value)

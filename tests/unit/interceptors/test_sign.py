@@ -118,7 +118,7 @@ class TestSignOptions:
         assert msgspec.convert({"keyring": "k", "require": given}, Sign, strict=False).require == meant
 
     def test_require_refuses_other_words(self) -> None:
-        with pytest.raises(ConfigError, match=r"require: off, warn or enforce, not 'maybe'"):
+        with pytest.raises(ConfigError, match=r"require: expected off, warn or enforce, found 'maybe'"):
             Sign(keyring="k", require="maybe")  # type: ignore[arg-type]  # what a user may mistype
 
     @pytest.mark.parametrize("key_id", ["", "a\nb", "a\u202eb", "é" * 128])

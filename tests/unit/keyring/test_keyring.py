@@ -615,7 +615,16 @@ class TestKeyringJson:
             (ring_text(version=True), "its version is of type bool, expected 2"),
             (ring_text({}), "keys"),
             (ring_text(extra=1), "extra"),
-            (ring_text(key_fields(algorithm="md5")), "algorithm"),
+            (
+                ring_text(key_fields(algorithm="md5")),
+                "expected one of 'hmac.*, at keys.0..algorithm",
+            ),
+            (
+                ring_text(key_fields(algorithm="hmac-sha265")),
+                "'hmac-sha265'; did you mean 'hmac-sha256'",
+            ),
+            (ring_text(key_fields(secret="not base64!")), "expected text in base64, .*, at keys.0..secret"),
+            (b'[[interceptors]]\ntype = "sign"\n', "it is TOML"),
             (ring_text(key_fields(secret="c2hvcnQ=")), "32 to 1024 bytes"),
             (ring_text(key_fields(created="2026-01-01T00:00:00")), "created"),
             (ring_text(key_fields(not_after="2026-01-01T00:00:00")), "not_after"),

@@ -111,6 +111,22 @@ class TestChain:
         assert [status for status, _ in about(examine(path, side="producer"), "chain as a")] == ["fail"]
         assert [status for status, _ in about(examine(path, side="consumer"), "chain as a")] == ["ok"]
 
+    def test_the_side_is_only_advised_where_it_may_be_the_reason(self, tmp_path: Path) -> None:
+        signing(tmp_path)
+        without_key_id = chain_file(tmp_path, 'type = "sign"', f'keyring = "{tmp_path / "keys.json"}"')
+        (found,) = (one for one in examine(without_key_id) if one.check == "chain as a producer")
+        assert found.advice == "if this application is not a producer, name its side with --side"
+        wrong = chain_file(tmp_path, 'type = "sign"', 'keyring = "keys.json"', 'key_id = "kk"')
+        (found,) = (one for one in examine(wrong) if one.check == "chain as a producer")
+        assert found.advice is None
+        assert "did you mean 'k'?" in found.found
+
+    def test_a_missing_keyring_is_made_with_the_key_that_the_step_needs(self, tmp_path: Path) -> None:
+        service = 'key_service = { type = "file", keyring = "no.json" }'
+        path = chain_file(tmp_path, 'type = "encrypt"', 'key_id = "shop"', service)
+        (found,) = (one for one in examine(path) if one.check == "key service of encrypt")
+        assert found.found.endswith(f"--keyring {tmp_path / 'no.json'} --id shop --algorithm aes-256")
+
     def test_that_encrypts_and_does_not_sign_is_a_warning(self, tmp_path: Path) -> None:
         lines = (
             'type = "encrypt"',
@@ -443,6 +459,8 @@ class TestObjectStores:
 def test_brokers_that_do_not_answer_fail_once() -> None:
     found = examine(None, {"bootstrap.servers": "127.0.0.1:1"}, ["orders"], timeout_s=0.5)
     assert [one.check for one in found if one.status != "ok"] == ["chain", "cluster"]
+    assert found[-1].found.startswith("127.0.0.1:1 cannot be reached: ")
+    assert "look at the addresses" in (found[-1].advice or "")
 
 
 class TestMissingParts:

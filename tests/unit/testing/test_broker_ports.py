@@ -78,8 +78,19 @@ def test_tries_another_controller_port_if_it_was_taken_meanwhile(
         assert made.tried == [(client, taken), (client, controller)]
 
 
-def test_tries_a_given_port_once_if_it_is_taken(taken: int) -> None:
+def test_says_that_a_given_port_is_taken_before_it_starts(taken: int) -> None:
     made = PortsOnly(port=taken)
+    with pytest.raises(BrokerError, match=f"^port {taken} is in use; name another one"), made:
+        pass
+    assert made.tried == []
+
+
+def test_tries_a_given_port_once_if_it_is_taken_meanwhile(
+    taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = PortsOnly(port=taken)
+    looks = iter([True, False])  # free at the first look, taken after the start
+    monkeypatch.setattr(broker, "_is_free", lambda port: port != taken or next(looks))
     with pytest.raises(BrokerError, match="it ended"), made:
         pass
     assert len(made.tried) == 1

@@ -73,6 +73,11 @@ class TestEmbeddedCluster:
         ):
             cluster.create_topic("orders")
 
+    @pytest.mark.parametrize("name", ["bad topic!", ".", "..", "x" * 250, ""])
+    def test_refuses_a_name_that_kafka_refuses(self, embedded_cluster: EmbeddedCluster, name: str) -> None:
+        with pytest.raises(BrokerError, match="expected a name of 1 to 249 letters"):
+            embedded_cluster.create_topic(name)
+
     @pytest.mark.parametrize("partitions", [0, -1])
     def test_refuses_topic_without_partitions(
         self, embedded_cluster: EmbeddedCluster, partitions: int

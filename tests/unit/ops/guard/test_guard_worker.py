@@ -315,6 +315,17 @@ class TestACluster:
 
 
 class TestADryRun:
+    def test_names_all_topics_that_are_missing(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        guard = guard_of(ingress, audit_topic="guard-audit")
+        guard._topics = {INGRESS: 1}
+        for _ in range(2):
+            guard._warn_of_missing_topics([INGRESS])
+        (told,) = (each.getMessage() for each in caplog.records if each.name == "headerware.ops.guard")
+        missing = sorted({"guard-audit", f"{INGRESS}.dead-letter", str(guard._routes.egress(INGRESS))})
+        assert told == f"records are held back until these topics exist: {', '.join(missing)}; create them"
+
     def test_ends_if_the_cluster_goes(self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> None:
         begin = Guard._begin_partitions
 
