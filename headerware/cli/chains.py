@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SERVERS: Final = "localhost:9092"
-_SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
+SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
 
 
 class _TakesFile(click.Command):
@@ -82,7 +82,7 @@ _file = click.Path(dir_okay=False)
     help="Also open the chain, as a producer and as a consumer: keyrings, folders of claim checks and other "
     "local parts must exist.",
 )
-@click.option("--side", type=click.Choice(_SIDES), help="With --open: open the chain as this client only.")
+@click.option("--side", type=click.Choice(SIDES), help="With --open: open the chain as this client only.")
 @click.option(
     "--topic",
     "topics",
@@ -123,7 +123,7 @@ def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_j
     # This also checks HEADERWARE_RELOAD, which says when clients read the file again.
     followed_file({FILE: config})
     chain = load_chain(config)
-    sides = ([side] if side else list(_SIDES)) if opens else []
+    sides = ([side] if side else list(SIDES)) if opens else []
     if opens:
         from headerware.clients.live_chain import reload_of  # noqa: PLC0415 - it imports a Kafka client
 
@@ -272,20 +272,23 @@ def _is_topic(text: str) -> bool:
 
 
 def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
-    error = _refusal(chain, side)
+    error = refusal(chain, side)
     if error is None:
         return
-    other = _SIDES[_SIDES.index(side) - 1]
+    other = SIDES[SIDES.index(side) - 1]
     # An error that both sides have does not depend on the side.
-    hint = "" if alone or _refusal(chain, other) else f"; --side {other} checks the other side alone"
+    hint = "" if alone or refusal(chain, other) else f"; --side {other} checks the other side alone"
     raise click_error(error, config, before=f"opened as a {side}: ", after=hint) from error
 
 
-def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareError | None:
+def refusal(
+    chain: Chain, side: Literal["producer", "consumer"], *, dry_run: bool = False
+) -> HeaderwareError | None:
     """Return the error of opening a chain as a client does, or None if it opens."""
     try:
         # The context has nothing to publish with, so interceptors that report to topics need no cluster.
-        chain.open(Context(side=side, bootstrap_servers=_SERVERS, warns=False)).close()
+        context = Context(side=side, bootstrap_servers=_SERVERS, warns=False, dry_run=dry_run)
+        chain.open(context).close()
     except HeaderwareError as error:
         return error
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -25,6 +26,9 @@ _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
 _OF_PYTHON: Final = ("-m", "-c")
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
+_PYTHON: Final = re.compile(r"python[0-9.]*t?")
+_LINE_BYTES: Final = 256
+"""The longest first line of a script that Linux reads."""
 _IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a program that replaces this process would inherit that."""
 
@@ -67,9 +71,10 @@ def run(config: str | None, command: tuple[str, ...], *, verbose: bool) -> None:
         headerware run gunicorn --preload shop:app
         headerware run -m shop.worker
 
-    The chain's file is checked first, as `headerware check` does; if it is wrong, nothing runs and the exit
-    code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command
-    replaces this process, so signals and the exit code are its own.
+    The chain's file is checked first, as `headerware check` does; if it is wrong, or neither a producer nor
+    a consumer can open the chain, nothing runs and the exit code is 1. HEADERWARE_DISABLED=1 runs the command
+    regardless, with the chain off. The command replaces this process, so signals and the exit code are its
+    own.
     """  # noqa: D301 - click's mark for preformatted text
     _require_no_option(command)
     _require_file(config)
@@ -90,6 +95,7 @@ def run(config: str | None, command: tuple[str, ...], *, verbose: bool) -> None:
     environment[_MARK] = str(os.getpid())
     arguments = _with_python(command)
     program = _found(arguments[0])
+    _require_sitecustomize([program, *arguments[1:]])
     sys.stdout.flush()
     for number in _IGNORED:
         signal.signal(number, signal.SIG_DFL)
@@ -126,12 +132,14 @@ def _checked(path: str) -> Chain | None:
     """Return the chain of a file; None if it is wrong and no client gets it."""
     followed_file({FILE: path})  # this also checks HEADERWARE_RELOAD, which says when clients read it again
     try:
-        return load_chain(path)
+        chain = load_chain(path)
     except ConfigError as error:
         if not is_disabled():
             raise
         click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is ignored: {error}", err=True)
         return None
+    _require_openable(chain)
+    return chain
 
 
 def _show(path: str, chain: Chain | None) -> None:
@@ -143,6 +151,16 @@ def _show(path: str, chain: Chain | None) -> None:
     click.echo(f"headerware run: {names}, from {path}", err=True)
     for name, text in notes(tuple(chain)):
         click.echo(f"headerware run: {name}: {text}", err=True)
+
+
+def _require_openable(chain: Chain) -> None:
+    """Raise the error that every client would raise, which is shorter without the client's traceback."""
+    from headerware.cli.chains import SIDES, refusal  # noqa: PLC0415 - it imports rich
+
+    refusals = [] if is_disabled() else [refusal(chain, side, dry_run=True) for side in SIDES]
+    for error in refusals:
+        if error is not None and all(refusals):
+            raise error
 
 
 def _import_path(environment: dict[str, str]) -> list[str]:
@@ -176,6 +194,45 @@ def _found(name: str) -> str:
             _NOT_FOUND,
         )
     return program
+
+
+def _require_sitecustomize(command: list[str]) -> None:
+    """Raise if the command is a Python, or a script of one, that would not import our sitecustomize."""
+    python, *arguments = _first_line(command[0]) or command
+    switches = _switches(arguments) if _PYTHON.fullmatch(Path(python).name) else ""
+    found = [f"-{switch}" for switch in "IES" if switch in switches]
+    if found and not is_disabled():
+        raise click.ClickException(
+            f"with {' '.join(found)}, {python} ignores the environment or the site module, so its clients "
+            f"would have no chain; leave {' and '.join(found)} out"
+        )
+
+
+def _first_line(program: str) -> list[str]:
+    """Return the interpreter and the options that the first line of a script names; empty if it is none."""
+    try:
+        with open(program, "rb") as file:  # noqa: PTH123 - any text
+            line = file.readline(_LINE_BYTES)
+    except OSError:
+        return []
+    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    return [word for word in words[1:] if word != "-S"] if words[:1] == ["/usr/bin/env"] else words
+
+
+def _switches(arguments: list[str]) -> str:
+    """Return the letters of a Python's own options, which end before its script and at ``-c`` and ``-m``."""
+    found, rest = "", iter(arguments)
+    for option in rest:
+        letters = re.match("-[^cmWX]*", option)
+        if letters is None:
+            break
+        found += letters[0]
+        with_value = option[letters.end() :]
+        if with_value[:1] in {"c", "m"}:
+            break
+        if with_value in {"W", "X"}:
+            next(rest, None)  # its value
+    return found
 
 
 def _exit_with(message: str, code: int) -> click.ClickException:

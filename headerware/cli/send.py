@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headerware.clients.producer import Producer
-    from headerware.ops.send import Failure, Format, LineSender, RecordTemplate
+    from headerware.ops.send import DeadLettersOfLines, Failure, Format, LineSender, RecordTemplate
 
 _RECORDS_PER_STEP: Final = 500
 """After how many records the bar moves."""
@@ -106,7 +106,7 @@ def send(
     The command waits until all records are delivered. If some are not, it names them by the numbers of
     their lines, and the exit code is 1.
     """
-    from headerware.ops.send import RecordTemplate, read_as  # noqa: PLC0415 - imports a client
+    from headerware.ops.send import DeadLettersOfLines, RecordTemplate, read_as  # noqa: PLC0415 - imports a client
 
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator both give the key of a record: give one")
@@ -123,10 +123,13 @@ def send(
         partition=partition,
         empty_is_null=empty_is_null,
     )
-    chain = Chain() if config is None else load_chain(config)
+    dead_letters = DeadLettersOfLines(Chain() if config is None else load_chain(config))
     log_nothing()
-    with kafka_errors(topic), _producer(settings, chain, topic, partition, timeout_s) as producer:
-        sending, interrupted = _send(producer, template, file, whole=whole, quiet=as_json)
+    with (
+        kafka_errors(topic),
+        _producer(settings, dead_letters.chain, topic, partition, timeout_s) as producer,
+    ):
+        sending, interrupted = _send(producer, template, file, dead_letters, whole=whole, quiet=as_json)
     facts = {
         "topic": topic,
         "records": sending.read,
@@ -175,7 +178,13 @@ def _producer(
 
 
 def _send(
-    producer: Producer, template: RecordTemplate, file: Path | None, *, whole: bool, quiet: bool
+    producer: Producer,
+    template: RecordTemplate,
+    file: Path | None,
+    dead_letters: DeadLettersOfLines,
+    *,
+    whole: bool,
+    quiet: bool,
 ) -> tuple[LineSender, bool]:
     """Send all that is read, and return the counts; also return whether Ctrl-C was pressed."""
     from headerware.ops.send import LineSender, read_records  # noqa: PLC0415 - imports a client
@@ -186,7 +195,7 @@ def _send(
         if not quiet:
             click.echo(f"{subject} {failure.record} was not delivered: {printable(failure.error)}", err=True)
 
-    sending = LineSender(producer, tell)
+    sending = LineSender(producer, tell, dead_letters)
     with ExitStack() as stack:
         stream, advance = _opened(file, stack)
         interrupted = False

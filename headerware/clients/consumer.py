@@ -69,7 +69,7 @@ from headerware.clients.raw import (
 from headerware.clients.refused_records import RefusedOffsets, RefusedRecordError, as_message, raisable
 from headerware.clients.run_options import OnFailure, Order, RunOptions
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import flattened, listen_to_statistics, merged, tell_statistics
+from headerware.clients.settings import flattened, initialise, listen_to_statistics, merged, tell_statistics
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
@@ -137,6 +137,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     """Repeated here, because a serializing client has this base before an instrumented class."""
     _hw_raises_events: bool = False
     """Whether ``poll`` raises error events rather than return them as messages."""
+    _hw_is_directed: bool = False
+    """Whether the application has subscribed, or has assigned partitions; unknown without a chain."""
     _hw_stopping: bool = False
     """Whether ``stop`` was called."""
     _HW_FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
@@ -152,7 +154,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         mode = self._hw_take_options(rest, chain)
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
         if not (self._hw_may_have_a_chain() or chain or mode == "said"):
-            _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
+            own = {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)}
+            initialise(_c_init, self, own)
             return
         self._hw_open(flattened(rest))
         if self._hw_live is not None:
@@ -183,7 +186,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             raw = _raw_settings(conf, delivery.offsets, hears_commits=hears_commits)
             reference = weakref.ref(self)
             listen_to_statistics(raw, session, lambda: _session_of(reference()))
-            _c_init(self, raw)
+            initialise(_c_init, self, raw)
         except BaseException:
             session.close()
             raise
@@ -217,7 +220,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         It works as in other clients. In addition, a message that is not complete yet keeps its slices, or
         they are read again if the new chain treats slices in another way.
         """
-        self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
+        if self._hw_chained:
+            self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         return FollowsFile.reload(self)
 
     def _hw_use_chain(self, chain: Chain) -> None:
@@ -241,6 +245,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     ) -> None:
         """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
         _C.subscribe(self, topics, **_rebalance_callbacks(on_assign, on_revoke, on_lost))
+        self._hw_is_directed = True
 
     @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
@@ -291,6 +296,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_add_partitions(self, partitions: list[TopicPartition]) -> None:
         """Begin to read partitions."""
+        self._hw_is_directed = True
         chosen = self._hw_delivery.begin(partitions)
         if self._hw_executor is not None:
             self._hw_executor.begin(chosen)
@@ -327,7 +333,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
         if not self._hw_chained:
-            return _c_poll(self, timeout)  # type: ignore[no-any-return]
+            message: Message | None = _c_poll(self, timeout)
+            if self._hw_looks_at and message is not None:
+                self._hw_look_at([message])
+            return message
         messages = self._hw_next(1, timeout, polls=True)
         return messages[0] if messages else None
 
@@ -341,7 +350,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             HeaderwareError: the chain, passed in code, refused a record; it is not delivered again.
         """
         if not self._hw_chained or not 0 < num_messages <= _MAX_BATCH:
-            return list(_c_consume(self, num_messages, timeout))
+            found = list(_c_consume(self, num_messages, timeout))
+            if self._hw_looks_at:
+                self._hw_look_at(found)
+            return found
         return self._hw_next(num_messages, timeout)
 
     def _hw_next(self, limit: int, timeout: float, *, polls: bool = False) -> list[Message]:
@@ -406,6 +418,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 enough = len(batch) == wanted or (not batch and bool(delivery.entries))
         if began_ns or self._hw_only_at_work:
             self._hw_hand_over(delivery.given, began_ns)
+        if self._hw_looks_at:
+            self._hw_look_at(delivery.given)
         # No call and no loop follows, so an interrupt comes before this line or after the method.
         messages, delivery.given = delivery.given, []
         # Records that a callback threw away are read again after the application has got the error.
@@ -818,7 +832,17 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         GeneratorExit. In ``with consumer.messages() as messages: for message in messages: ...`` they get the
         error, and None after a ``break``.
         """
+        self._hw_warn_unless_directed("messages")
         return MessageLoop(partial(self._hw_next_message, timeout), self.processing)
+
+    def _hw_warn_unless_directed(self, method: str) -> None:
+        """Warn that a loop waits for ever, unless somebody calls another method meanwhile."""
+        if self._hw_chained and not self._hw_is_directed:
+            _log.warning(
+                "%s: %s waits for records, but the consumer has neither subscribed to a topic nor been "
+                "assigned a partition; call subscribe or assign first",
+                *(self._hw_name or type(self).__name__, method),
+            )
 
     def run(
         self,
@@ -867,7 +891,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
         Raises:
             ConfigError: an option cannot work; or the client stores offsets by itself, see below.
-            TypeError: the handler is a coroutine function.
+            TypeError: the handler is no function, or a coroutine function.
             KafkaException: the client failed.
             Exception: with ``on_failure="raise"``, the error of the handler, or of the chain that refused.
 
@@ -898,8 +922,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             )
         if self._hw_executor is not None:
             raise ConfigError("run is under way already; a consumer has one caller at a time")
+        executor = Executor(self._hw_client(), self._hw_delivery, handler, options, self._hw_run_counts)
+        self._hw_warn_unless_directed("run")
         self._hw_begin_explicit()
-        self._hw_run(Executor(self._hw_client(), self._hw_delivery, handler, options, self._hw_run_counts))
+        self._hw_run(executor)
 
     def _hw_client(self) -> Client:
         """Return the calls that an executor makes to this consumer."""

@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.raw import STATE
 from headerware.clients.sessions import Sessions
+from headerware.clients.settings import advice_on
 from headerware.core.client_chain import DEAD_LETTER
-from headerware.core.errors import DeadLetterError
+from headerware.core.errors import ConfigError, DeadLetterError
 from headerware.core.record import Record
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import wire_headers
@@ -36,6 +37,7 @@ _TIMEOUT_MS: Final = 30_000
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
 """How long a topic that has failed gets no other dead letter; less than any pause between attempts."""
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 """Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
@@ -83,6 +85,8 @@ class DeadLetters:
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._conf = _producer_settings(conf)
+        if any(key.startswith(DEAD_LETTER) for key in conf):
+            _require_settings(self._conf)
         self._lock = RLock()  # a report may come while a record is queued
         self._producer: cimpl.Producer | None = None
         self._is_closed = False
@@ -198,6 +202,17 @@ def dead_letter_error(topic: str, error: Exception) -> DeadLetterError:
         f"of dead letters; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"
     )
     return DeadLetterError(f"topic {topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit)
+
+
+def _require_settings(conf: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if librdkafka refuses a producer's settings; connect to no broker."""
+    offline = {key: value for key, value in conf.items() if key not in _SERVERS} | {"log_level": 0}
+    try:
+        cimpl.Producer(offline)
+    except KafkaException as error:
+        advice = advice_on(error)
+        text = f"{error.args[0].str()} ({advice})" if advice else error.args[0].str()
+        raise ConfigError(text, path=f"{DEAD_LETTER}<producer key>") from error
 
 
 def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,6 +114,8 @@ class Executor:
         options: RunOptions,
         counts: dict[str, int],
     ) -> None:
+        if not callable(handler):
+            raise TypeError(f"expected a function as handler, found {type(handler).__name__}")
         self._client: Final = client
         self._delivery: Final = delivery
         self._handler: Final = handler

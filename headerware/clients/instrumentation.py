@@ -17,6 +17,7 @@ Either way a record goes through one chain, because our methods call the methods
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from abc import ABCMeta
@@ -34,26 +35,43 @@ from headerware.clients.aio.producer import QueueingProducer
 from headerware.clients.consumer import Consumer
 from headerware.clients.producer import Producer
 from headerware.clients.share import ShareConsumer
-from headerware.core.chain import Chain
+from headerware.core.chain import Chain, load_chain
+from headerware.core.client_chain import CONFIG_VARIABLE, declares_chain, is_disabled
+from headerware.core.config import FILE
+from headerware.core.options import from_home
 
 RUN_VARIABLE: Final = "HEADERWARE_RUN"
 """The variable that ``headerware run`` sets for its process."""
+_log: Final = logging.getLogger("headerware")
 _lock: Final = RLock()
 _is_on = False
+_file: str | None = None
+"""The chain's file, if :func:`instrument` was given one."""
+_has_warned = False
 
 
-def instrument() -> None:
+def instrument(config: str | os.PathLike[str] | None = None) -> None:
     """Give a chain to every client of confluent-kafka that is made from now on.
 
     The chain comes from the client's own configuration (``interceptors``, ``headerware.config``), or else
-    from the file named by ``HEADERWARE_CONFIG``, as for :class:`headerware.Producer`. This covers the
-    producer, the consumer, the serializing and asyncio clients, subclasses, and names that were imported
-    earlier. Existing clients do not change. A second call replaces only names that the first call has missed.
-    Any thread may call it.
+    from a file, as for :class:`headerware.Producer`. This covers the producer, the consumer, the serializing
+    and asyncio clients, subclasses, and names that were imported earlier. Existing clients do not change. A
+    second call replaces only names that the first call has missed. Any thread may call it.
+
+    Args:
+        config: the chain's file; without this, ``HEADERWARE_CONFIG`` names the file.
+
+    Raises:
+        ConfigError: the file is wrong.
     """
-    global _is_on  # noqa: PLW0603 - it is the process that is instrumented
+    global _is_on, _file, _has_warned  # noqa: PLW0603 - it is the process that is instrumented
     with _lock:
-        _is_on = True
+        if config is not None:
+            found = os.path.abspath(from_home(os.fspath(config)))  # noqa: PTH100 - the process may change its folder
+            if not is_disabled():
+                load_chain(found)
+            _file = found
+        _is_on, _has_warned = True, False
         for c_class, methods in _INSERTED:
             _insert_methods(c_class, methods)
         _replace_names(_STANDING)
@@ -64,9 +82,9 @@ def uninstrument() -> None:
 
     Open clients keep their chain, and their classes keep their bases; new clients have no chain.
     """
-    global _is_on  # noqa: PLW0603 - it is the process that is instrumented
+    global _is_on, _file
     with _lock:
-        _is_on = False
+        _is_on, _file = False, None
         _replace_names(tuple((ours, theirs) for theirs, ours in _STANDING))
         for c_class, methods in _INSERTED:
             _remove_methods(c_class, methods)
@@ -93,10 +111,27 @@ def _while_on(ours: Any, always: type | tuple[()] = ()) -> Any:
     def chain_for(client: Any, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         if not _is_on and chain is None and not isinstance(client, always):
             return Chain(), conf
+        if _is_on and chain is None and not declares_chain(conf):
+            if _file is not None:
+                conf = {**conf, FILE: _file}
+            elif not os.environ.get(CONFIG_VARIABLE):
+                _warn_of_no_chain()
         found: tuple[Chain, dict[str, Any]] = ours._hw_chain_for(client, conf, chain)  # noqa: SLF001 - our own
         return found
 
     return chain_for
+
+
+def _warn_of_no_chain() -> None:
+    """Warn once that a client has no chain; ``headerware run`` has said so already."""
+    global _has_warned  # noqa: PLW0603 - once for the process
+    if not (_has_warned or RUN_VARIABLE in os.environ or is_disabled()):
+        _has_warned = True
+        _log.warning(
+            "neither instrument() nor %s names a chain's file, so only clients whose own configuration has a "
+            "chain get one",
+            CONFIG_VARIABLE,
+        )
 
 
 @classmethod  # type: ignore[misc]  # the classes below share it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.sessions import InUse
+from headerware.core.boundary import encoded_without_a_chain
 from headerware.core.carry import AtWork
 from headerware.core.chain import Chain
-from headerware.core.client_chain import HIDE_HEADERS, PROCESSING, truth
-from headerware.core.errors import ConfigError
+from headerware.core.client_chain import HIDE_HEADERS, PROCESSING, is_disabled, truth
+from headerware.core.errors import ConfigError, position
+from headerware.core.headers import EMPTY
 from headerware.core.record import VERIFIED, Operation, Record, Verified
 from headerware.core.session import Session, exit_arguments
+from headerware.kafka.messages import headers_of, unread_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 
+_FIRST_MESSAGES: Final = 100
+"""At how many messages a consumer without a chain looks; to look at all would take a tenth of the time."""
+_log: Final = logging.getLogger("headerware")
 HIDE_VARIABLE: Final = "HEADERWARE_HIDE_HEADERS"
 Begun = tuple[AbstractContextManager[object], list[Record], InUse]
 """Implicit processing under way: its context manager, the records whose end is told, and the session."""
@@ -56,8 +63,11 @@ class Processes:
     returned are processed until the next call.
     """
 
+    _hw_chain: Chain
     _hw_chained: bool
     _hw_session: Session
+    _hw_looks_at: int = 0
+    """At how many more messages to look for encodings, because there is no chain that would decode them."""
     _hw_in_use: InUse
     _hw_is_given_later: bool = False
     """Whether the application gets the messages of a call only later, from a worker or in a task."""
@@ -83,7 +93,23 @@ class Processes:
         self._hw_may_be_implicit = mode == "implicit"
         hides = hides_headers(conf.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
         self._hw_hides_headers = hides and self._hw_may_have_a_chain()
+        self._hw_looks_at = 0 if self._hw_chain or is_disabled() else _FIRST_MESSAGES
         return mode
+
+    def _hw_look_at(self, messages: Sequence[Message]) -> None:
+        """Warn once if one of the first messages is still encoded, because there is no chain to decode it."""
+        looked_at = messages[: self._hw_looks_at]
+        self._hw_looks_at -= len(looked_at)
+        for message in looked_at:
+            headers = headers_of(message) if message.error() is None else EMPTY
+            if headers is None:
+                # To ask confluent-kafka for these headers again would end the process.
+                message.set_headers(unread_headers(message))  # type: ignore[arg-type]  # they raise when used
+            elif warning := encoded_without_a_chain(headers):
+                where = position(message.topic() or "", message.partition(), message.offset())
+                _log.warning("%s: %s (further records are not looked at)", where, warning)
+                self._hw_looks_at = 0
+                return
 
     def _hw_observe(self, session: Session) -> None:
         """Find out what to tell the session."""
@@ -135,6 +161,8 @@ class Processes:
         interceptors, and is raised again. Records that the block sends carry on the message's trail, and the
         headers that the producer's chain names. The first use ends implicit processing.
         """
+        if message is None:
+            raise _no_message()
         if not self._hw_chained or message.error() is not None:
             yield message
             return
@@ -149,6 +177,8 @@ class Processes:
 
         The state is lost if the message gets other headers.
         """
+        if message is None:
+            raise _no_message()
         return (wire_topic_and_local(message)[1] or {}) if self._hw_chained else {}
 
     def verified(self, message: Message) -> Verified | None:
@@ -158,6 +188,10 @@ class Processes:
         """
         found: Verified | None = self.local(message).get(VERIFIED)
         return found
+
+
+def _no_message() -> TypeError:
+    return TypeError("expected a message, found None, which poll returns if no message came in time")
 
 
 @contextmanager
@@ -171,6 +205,8 @@ def carrying(*messages: Message) -> Iterator[None]:
     Args:
         messages: messages from consumers that have a chain.
     """
+    if None in messages:
+        raise _no_message()
     with AtWork([message for message in messages if message.error() is None], record_with_local):
         yield
 

@@ -49,7 +49,7 @@ from headerware.clients.raw import (
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import flattened, listen_to_statistics, merged
+from headerware.clients.settings import flattened, initialise, listen_to_statistics, merged
 from headerware.core.batch import Batch
 from headerware.core.boundary import normalised, to_wire
 from headerware.core.chain import Chain
@@ -114,7 +114,7 @@ class Producer(FollowsFile, cimpl.Producer):
             raise TypeError("expected configuration dict")
         self._hw_chain, rest = self._hw_chain_for(given, chain)
         if not self._hw_may_have_a_chain():
-            _c_init(self, rest)
+            initialise(_c_init, self, rest)
             return
         self._hw_open(flattened(rest))
         if self._hw_live is not None:
@@ -133,7 +133,7 @@ class Producer(FollowsFile, cimpl.Producer):
             conf["delivery.report.only.error"] = False
             reference = weakref.ref(self)
             listen_to_statistics(conf, session, lambda: _session_of(reference()))
-            _c_init(self, conf)
+            initialise(_c_init, self, conf)
         except BaseException:
             session.close()
             raise

@@ -25,7 +25,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.headers import HeadersLike
 from headerware.core.hooks import Place, Stage
 from headerware.core.options import from_option
-from headerware.core.order import place_of, stage_of
+from headerware.core.order import place_of, stage_of, surely_share_topics
 from headerware.core.plugins import interceptor_type
 from headerware.serdes.plugins import require_serde, serde_type
 from headerware.serdes.serde import PARTS
@@ -184,6 +184,7 @@ class _Serdes:
     """
 
     def __init__(self, suffix: str, conf: dict[str, Any]) -> None:
+        self._suffix: Final = suffix
         self._built: Final[list[Any]] = []
         self._serdes: Final[dict[str, Any]] = {}
         prefixes = {part: f"{part}.{suffix}" for part in PARTS}
@@ -214,6 +215,13 @@ class _Serdes:
         step = interceptor_type("serialize")(**self._serdes)
         objects = sum(stage_of(other) is Stage.OBJECTS for other in chain)
         steps = [*chain.interceptors[:objects], step, *chain.interceptors[objects:]]
+        if any(place_of(own) is Place.SERIALIZE and surely_share_topics(own, step) for own in chain):
+            given = [f"{part}.{self._suffix}" for part in PARTS if self._serdes[part] is not None]
+            raise ConfigError(
+                f"the chain has a step that serializes, and the client has {' and '.join(given)}; use one of "
+                f"the two",
+                path="chain",
+            )
         return Chain(steps, carry=chain.carry)
 
     def open(self, client: Any, opens: Any, conf: dict[str, Any]) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from headerware.core.session import Session
-from headerware.kafka.settings import number
+from confluent_kafka import KafkaError, KafkaException
 
+from headerware.core.session import Session
+from headerware.core.suggestions import did_you_mean
+from headerware.kafka.settings import COMMON_PROPERTIES, number
+
+_UNKNOWN: Final = re.compile(r'No such configuration property: "([^"]+)"')
+_SERDE: Final = re.compile(r"(?:key|value)\.(serializer|deserializer)(?:\.|$)")
 _STATISTICS_INTERVAL: Final = "statistics.interval.ms"
 
 
@@ -27,6 +33,34 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
     nested = flat.pop("default.topic.config", None)
     flat.update(nested or {})
     return flat
+
+
+def initialise(c_init: Callable[..., None], client: object, conf: Mapping[str, Any]) -> None:
+    """Initialise a client of C; if it does not know a property, say what the application may have meant.
+
+    Raises:
+        KafkaException: librdkafka refuses the configuration.
+    """
+    try:
+        c_init(client, conf)
+    except KafkaException as error:
+        advice = advice_on(error)
+        if not advice:
+            raise
+        code, text = error.args[0].code(), error.args[0].str()
+        raise KafkaException(KafkaError(code, f"{text} ({advice})")) from None
+
+
+def advice_on(error: KafkaException) -> str:
+    """Return what the application may have meant by a property that librdkafka does not know, or nothing."""
+    found = _UNKNOWN.search(error.args[0].str()) if isinstance(error.args[0], KafkaError) else None
+    if found is None:
+        return ""
+    serde = _SERDE.match(found[1])
+    if serde is not None:
+        kind = "SerializingProducer" if serde[1] == "serializer" else "DeserializingConsumer"
+        return f"{kind} takes it, and so does Async{kind}"
+    return did_you_mean(found[1], (*COMMON_PROPERTIES, "interceptors")).removesuffix(" ")
 
 
 def listen_to_statistics(

@@ -35,7 +35,7 @@ from headerware.clients.processing import Processes
 from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import flattened, listen_to_statistics, merged
+from headerware.clients.settings import flattened, initialise, listen_to_statistics, merged
 from headerware.core.backoff import Backoff
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER
@@ -105,7 +105,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         self._hw_take_options(rest, chain)
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
         if not self._hw_may_have_a_chain():
-            _C.__init__(self, raw)
+            initialise(_C.__init__, self, raw)
             return
         # Two producers, because we wait for dead letters, and never for reports.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
@@ -121,7 +121,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             listen_to_statistics(raw, session, lambda: _session_of(reference()))
             # confluent-kafka refuses any other mode.
             self._hw_accepts = raw.get(_MODE, "implicit") == "implicit"
-            _C.__init__(self, {**raw, _MODE: "explicit"} if self._hw_accepts else raw)
+            initialise(_C.__init__, self, {**raw, _MODE: "explicit"} if self._hw_accepts else raw)
         except BaseException:
             session.close()
             raise
@@ -163,6 +163,8 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         """
         if not self._hw_chained:
             found: Messages = _C.poll(self, timeout)
+            if self._hw_looks_at:
+                self._hw_look_at(list(found))
             return found
         self._hw_end_implicit()
         self._hw_answer_for_the_last()

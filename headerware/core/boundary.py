@@ -315,6 +315,15 @@ def refuse_compacted(record: Record) -> Record:
     return record
 
 
+def encoded_without_a_chain(headers: Headers) -> str:
+    """Return the warning about a record of a consumer without a chain; empty if it is not encoded."""
+    for pair in headers:
+        if pair[0] in _encodings or pair[0] in _compacted:
+            words = _encoders(headers, compacted=True)
+            return _encoded_text(words, "this consumer has no chain to decode that")
+    return ""
+
+
 def undecoded_before(step: Iterable[str], headers: Headers) -> TransportHeaderError | None:
     """Return the error for a step that failed because other steps should have decoded the record first.
 
@@ -347,9 +356,13 @@ def header_ids_advice(headers: Headers) -> str:
 
 
 def _undecoded(words: Sequence[str]) -> TransportHeaderError:
+    return TransportHeaderError(_encoded_text(words, "nothing in this chain decodes that"))
+
+
+def _encoded_text(words: Sequence[str], problem: str) -> str:
     names = ", ".join(map(repr, words))
-    return TransportHeaderError(
-        f"its headers say that the record was sent through {names}, and nothing in this chain decodes that; "
+    return (
+        f"its headers say that the record was sent through {names}, and {problem}; "
         f"the consumer's chain needs, in this order: {names}"
     )
 

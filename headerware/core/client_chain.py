@@ -13,6 +13,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_text
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.core.suggestions import did_you_mean
 from headerware.core.toml import within_file
 
 DEAD_LETTER: Final = "headerware.dead_letter."
@@ -23,6 +24,8 @@ HIDE_HEADERS: Final = "headerware.hide_headers"
 """The key that says whether a consumer's messages show no headers of Headerware."""
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
+CLIENT_KEYS: Final = (FILE, RELOAD, CARRY, PROCESSING, HIDE_HEADERS)
+"""The keys of all clients that have this prefix; :data:`DEAD_LETTER` begins others."""
 _DECLARE_NO_CHAIN: Final = frozenset({RELOAD, CARRY})
 """The keys that change a chain, but declare none."""
 _log: Final = logging.getLogger("headerware")
@@ -69,8 +72,9 @@ def client_chain(
     for key in rest:
         is_a_consumers = key in {PROCESSING, HIDE_HEADERS} or key.startswith(DEAD_LETTER)
         if key.startswith("headerware.") and not is_a_consumers:
-            known = f"{FILE}, {RELOAD}, {CARRY}, {PROCESSING}, {HIDE_HEADERS}, {DEAD_LETTER}<producer key>"
-            raise ConfigError(f"unknown key; known: {known}", path=key)
+            hint = did_you_mean(str(key), CLIENT_KEYS)
+            known = f"{', '.join(CLIENT_KEYS)}, {DEAD_LETTER}<producer key>"
+            raise ConfigError(f"unknown key; {hint}known: {known}", path=key)
     if not is_disabled(side):
         return _configured(ours, chain, read), rest
     try:
@@ -135,6 +139,11 @@ def what_is_left(chain: Chain) -> Chain:
     return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
+def declares_chain(config: Mapping[str, Any]) -> bool:
+    """Return whether a client's configuration declares its chain, or names the file of it."""
+    return any(is_ours(key) for key in config if key not in _DECLARE_NO_CHAIN)
+
+
 def followed_file(
     config: Mapping[str, Any], chain: Chain | None = None, *, side: Side = "consumer"
 ) -> tuple[str, Reload] | None:
@@ -150,7 +159,7 @@ def followed_file(
         variable_or_key = "HEADERWARE_RELOAD" if stated is None else RELOAD
         raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=variable_or_key)
     path = config.get(FILE)
-    if path is None and not any(is_ours(key) for key in config if key not in _DECLARE_NO_CHAIN):
+    if path is None and not declares_chain(config):
         path = os.environ.get(CONFIG_VARIABLE)
     if chain is not None:
         return None
@@ -196,4 +205,6 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
 def _require_chain(chain: object) -> None:
     # A list of interceptors would fail late, and an empty list would be taken for no chain.
     if not isinstance(chain, Chain):
-        raise ConfigError(f"expected a Chain, found {type(chain).__name__}; write Chain([...])", path="chain")
+        for_file = f", or for a file load_chain(path) or the client's key {FILE}"
+        hint = f"write Chain([...]){for_file if isinstance(chain, str | os.PathLike) else ''}"
+        raise ConfigError(f"expected a Chain, found {type(chain).__name__}; {hint}", path="chain")

@@ -8,6 +8,7 @@ connector are read, too, by functions that :func:`use_connector_lines` sets.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,7 +23,6 @@ from headerware.core.suggestions import closest
 from headerware.core.toml import locate, naming_lines
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Mapping
 
 FILE: Final = "headerware.config"
@@ -147,7 +147,7 @@ def is_ours(key: object) -> bool:
 
 def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[Source]:
     """Read the file that a flat configuration names, if any, and then the configuration itself."""
-    sources = read_sources(str(config[FILE]), read) if FILE in config else []
+    sources = read_sources(_path(config[FILE]), read) if FILE in config else []
     sources.append(Source(_connector_source(config)))
     earlier = dict.fromkeys(declared.name for source in sources for declared in source.declared)
     aliases = _aliases(config.get(_ALIASES, ()))
@@ -164,6 +164,12 @@ def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[Sou
     given = config.get(CARRY)
     carry = None if given is None else setting(given, "client configuration", path=CARRY)
     return [*sources, Source(declared, carry, CARRY)]
+
+
+def _path(given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigError(f"expected the path of a file, found {type(given).__name__}", path=FILE)
+    return str(given)
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:

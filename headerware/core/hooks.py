@@ -25,10 +25,7 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import msgspec
-
 from headerware.core.record import Record
-from headerware.core.suggestions import did_you_mean
 from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
@@ -149,29 +146,7 @@ class FanOut:
 HookResult = Record | Iterable[Record] | Literal[_Drop.DROP]
 
 
-class _Options(msgspec.StructMeta):
-    """Explain how options are given if an interceptor is made with an unnamed or an unknown option."""
-
-    if not TYPE_CHECKING:  # a type checker would take this for the signature of every interceptor
-
-        def __call__(cls, *unnamed: Any, **options: Any) -> Any:  # noqa: N805 - of a class
-            if unnamed:
-                common = Interceptor.__struct_fields__
-                own = [field for field in cls.__struct_fields__ if field not in common] or [*common]
-                meant = ", ".join(f"{field}=..." for field in own[: len(unnamed)])
-                raise TypeError(f"{cls.__name__} takes its options by name; write {cls.__name__}({meant})")
-            known = cls.__struct_fields__
-            for option in options:
-                if option in cls.removed:
-                    raise TypeError(f"{cls.__name__} no longer has {option!r}: {cls.removed[option]}")
-                if option not in known:
-                    meant = did_you_mean(option, known)
-                    has = ", ".join(sorted(known))
-                    raise TypeError(f"{cls.__name__} has no option {option!r}; {meant}it has: {has}")
-            return super().__call__(**options)
-
-
-class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
+class Interceptor(TypedOptions, frozen=True, kw_only=True):
     """The options of an interceptor; :meth:`open` returns the object with its hooks.
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or

@@ -115,7 +115,7 @@ def check_order(interceptors: Sequence[object]) -> None:
         if place_of(right) is Place.SERIALIZE and not precedes_bytes(left):
             raise _misplaced(right, left, f"{label(left)!r} works on bytes, once objects are serialized")
     for left, right in combinations(interceptors, 2):
-        if place_of(left) is place_of(right) is Place.SERIALIZE and _surely_share_topics(left, right):
+        if place_of(left) is place_of(right) is Place.SERIALIZE and surely_share_topics(left, right):
             raise ConfigError(
                 f"{label(left)!r} and {label(right)!r} would both serialize the same records; give each its "
                 f"own topics, or remove one of them",
@@ -153,7 +153,7 @@ def sizes(interceptors: Sequence[object]) -> list[Sizes]:
     decides between a record, slices and a claim.
     """
     carriers = [each for each in interceptors if getattr(each, "carries_bytes", None) is not None]
-    if not all(_surely_share_topics(left, right) for left, right in combinations(carriers, 2)):
+    if not all(surely_share_topics(left, right) for left, right in combinations(carriers, 2)):
         return []
     found: list[Sizes] = []
     for carrier in carriers:
@@ -320,7 +320,7 @@ def _share_topics(left: object, right: object) -> bool:
     return ours is None or theirs is None or bool(ours & theirs)
 
 
-def _surely_share_topics(left: object, right: object) -> bool:
+def surely_share_topics(left: object, right: object) -> bool:
     """Return whether two interceptors certainly meet: patterns do only if they match every topic."""
     ours, theirs = (_literal_topics(interceptor) for interceptor in (left, right))
     if ours is not None and theirs is not None:

@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from headerware.core.suggestions import did_you_mean
 
-class TypedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class _Options(msgspec.StructMeta):
+    """Explain how options are given if an object is made with an unnamed or unknown option, or lacks one."""
+
+    if not TYPE_CHECKING:  # a type checker would take this for the signature of every type
+
+        def __call__(cls, *unnamed: Any, **options: Any) -> Any:  # noqa: N805 - of a class
+            known = cls.__struct_fields__
+            if unnamed:
+                common = _kind_of(cls).__struct_fields__
+                own = [field for field in known if field not in common] or [*common]
+                meant = ", ".join(f"{field}=..." for field in own[: len(unnamed)])
+                raise TypeError(f"{cls.__name__} takes its options by name; write {cls.__name__}({meant})")
+            for option in options:
+                if option in cls.removed:
+                    raise TypeError(f"{cls.__name__} no longer has {option!r}: {cls.removed[option]}")
+                if option not in known:
+                    meant = did_you_mean(option, known)
+                    has = ", ".join(sorted(known)) or "none"
+                    raise TypeError(f"{cls.__name__} has no option {option!r}; {meant}it has: {has}")
+            missing = [option for option in _required(cls) if option not in options]
+            if missing:
+                meant = ", ".join(f"{option}=..." for option in missing)
+                raise TypeError(f"{cls.__name__} needs {', '.join(missing)}; write {cls.__name__}({meant})")
+            return super().__call__(**options)
+
+
+def _kind_of(cls: Any) -> Any:
+    """Return the base of all types of one kind, such as all interceptors."""
+    return cls.__mro__[cls.__mro__.index(TypedOptions) - 1]
+
+
+def _required(cls: Any) -> list[str]:
+    """Return the options without a default."""
+    fields, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    first = len(fields) - len(defaults)
+    return [*fields[:first]] + [
+        field for field, default in zip(fields[first:], defaults, strict=True) if default is msgspec.NODEFAULT
+    ]
+
+
+class TypedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_Options):
     """Hold the options of one type; a subclass adds its options as fields.
 
     Configuration has the word for the type, or a table of ``type`` and its options.

@@ -28,7 +28,11 @@ class UnreadHeaders(dict[str, bytes | None]):
 
     def items(self) -> Any:
         """Raise a HeaderError."""
-        raise HeaderError(f"{next(iter(self))}: {self.why}, so the record is refused")
+        raise HeaderError(f"{next(super().__iter__())}: {self.why}, so the record is refused")
+
+    def __iter__(self) -> Any:
+        """Raise a HeaderError."""
+        return self.items()
 
 
 def record_of(message: Message) -> Record:
@@ -41,8 +45,7 @@ def record_of(message: Message) -> Record:
         headers = _new_headers(Headers, headers) if headers else EMPTY
     except (SystemError, UnicodeError):
         # confluent-kafka fails on a name that is not UTF-8; asking it again would crash the process.
-        where = position(message.topic() or "", message.partition(), message.offset())
-        headers = UnreadHeaders(where, "a header's name is not UTF-8")
+        headers = unread_headers(message)
     return Record(
         message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
         message.value(),
@@ -54,6 +57,12 @@ def record_of(message: Message) -> Record:
         message.offset(),
         message.leader_epoch(),
     )
+
+
+def unread_headers(message: Message) -> UnreadHeaders:
+    """Return what stands for the headers of a consumed message that cannot be read."""
+    where = position(message.topic() or "", message.partition(), message.offset())
+    return UnreadHeaders(where, "a header's name is not UTF-8")
 
 
 def headers_of(message: Message) -> Headers | None:

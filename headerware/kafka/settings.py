@@ -21,6 +21,20 @@ _CONNECTION: Final = frozenset(
         "logger",
     }
 )
+COMMON_PROPERTIES: Final = (
+    *sorted(_CONNECTION),
+    *("acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence", "linger.ms"),
+    *("message.max.bytes", "partitioner", "queue.buffering.max.kbytes", "queue.buffering.max.messages"),
+    *("request.timeout.ms", "retries", "retry.backoff.ms", "transactional.id"),
+    *("auto.commit.interval.ms", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"),
+    *("enable.partition.eof", "fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms", "group.id"),
+    *("group.instance.id", "group.protocol", "heartbeat.interval.ms", "isolation.level", "on_commit"),
+    *("max.partition.fetch.bytes", "max.poll.interval.ms", "partition.assignment.strategy"),
+    *("session.timeout.ms", "debug", "error_cb", "stats_cb", "statistics.interval.ms", "throttle_cb"),
+    *("sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username", "sasl.oauthbearer.config"),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+)
+"""The properties that applications write most, for suggestions; librdkafka does not list its own."""
 _CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 
 

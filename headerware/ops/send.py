@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 import msgspec
 from confluent_kafka import KafkaException
 
+from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import EMPTY, Headers
+from headerware.core.hooks import Place
+from headerware.core.order import place_of
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headerware.clients.producer import Producer
+    from headerware.core.services import Direction
 
 MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 """The longest message of `slice`, and so the longest line."""
@@ -110,17 +114,60 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
 
 
+class DeadLettersOfLines:
+    """Hears in a producer's chain why a line became a dead letter; the delivery report says only that it did.
+
+    Args:
+        chain: the chain, to which :meth:`heard_in` adds this.
+    """
+
+    name = "headerware send"
+
+    def __init__(self, chain: Chain) -> None:
+        self._topics: Final = {
+            name: getattr(step, "dead_letter_topic", "")
+            for name, step in zip(chain.names, chain, strict=True)
+        }
+        # Only header_ids must come after a step like this.
+        at = next((at for at, step in enumerate(chain) if place_of(step) is Place.HEADER_IDS), len(chain))
+        steps = (*chain.interceptors[:at], self, *chain.interceptors[at:])
+        self.chain: Final = Chain(steps, carry=chain.carry) if chain else chain
+        """The chain with this in it; an empty chain as it is."""
+        self.line: int = 0
+        """The number of the line that is sent now."""
+        self.reasons: Final[dict[int, str]] = {}
+        """Why lines became dead letters, and where these are, by their numbers."""
+
+    def on_commit(self, offsets: object) -> None:
+        """Do nothing; a producer's chain does not call this, but every interceptor has a hook."""
+
+    def on_stopped(
+        self, direction: Direction, record: Record, step: str, outcome: str, error: BaseException | None
+    ) -> None:
+        """Note the reason of a dead letter."""
+        if direction == "send" and outcome == "dead_lettered":
+            topic = self._topics[step].replace("{topic}", record.topic)
+            self.reasons[self.line] = f"{error}; it is in {topic}"
+
+
 class LineSender:
     """Send records and count their delivery reports; for one caller at a time.
 
     Args:
         producer: the client; a thread polls it for delivery reports while the caller reads.
+        dead_letters: hears in the producer's chain why lines became dead letters.
         on_failure: called for each record that was not delivered, perhaps by that thread. If it raises an
             error there, the next :meth:`send` or :meth:`finish` raises it.
     """
 
-    def __init__(self, producer: Producer, on_failure: Callable[[Failure], object]) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        on_failure: Callable[[Failure], object],
+        dead_letters: DeadLettersOfLines | None = None,
+    ) -> None:
         self._producer = producer
+        self._dead_letters: Final = DeadLettersOfLines(Chain()) if dead_letters is None else dead_letters
         self._on_failure = on_failure
         self._lock = threading.Lock()
         self._finished = threading.Event()
@@ -149,6 +196,7 @@ class LineSender:
             self._fail(number, str(record))
             return
         report = partial(self._report, number)
+        self._dead_letters.line = number
         while True:
             was_empty = len(self._producer) == 0
             try:
@@ -191,7 +239,7 @@ class LineSender:
 
     def _report(self, number: int, error: Any, _: object) -> None:
         if error is not None:
-            self._fail(number, error.str())
+            self._fail(number, self._dead_letters.reasons.pop(number, error.str()))
             return
         with self._lock:
             self.delivered += 1

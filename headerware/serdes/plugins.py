@@ -48,7 +48,9 @@ def require_serde(serde: Any, *, path: str = "") -> None:
     if serde is None or isinstance(serde, Serde | Serializer | Deserializer):
         return
     if not callable(serde) or isinstance(serde, type):
-        shown = serde.__name__ if isinstance(serde, type) else type(serde).__name__
+        shown = type(serde).__name__
+        if isinstance(serde, type):
+            shown = f"the class {serde.__name__}; write {serde.__name__}(...)"
         raise PluginError(
             f"expected a serde, an object with serialize or deserialize, or a function, found {shown}",
             path=path,

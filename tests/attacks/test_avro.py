@@ -591,6 +591,16 @@ class TestHostileObjects:
         ):
             opened(order).serialize("t", EMPTY, {"id": 1, "note": b""})
 
+    def test_errors_name_a_missing_field_and_what_it_was_written_as(self) -> None:
+        order = record(("id", "long"), ("note", ["null", "string"]), name="shop.Order")
+        lacks = "it lacks 'id', and has 'idd', which the schema lacks"
+        for strict in (False, True):
+            written = partial(opened(order, strict=strict).serialize, "t", EMPTY, {"idd": 1, "note": None})
+            refused(written, lacks)
+        refused(partial(opened(order).serialize, "t", EMPTY, {SECRET: 1}), "it lacks 'id'")
+        found = refused(partial(opened(order).serialize, "t", EMPTY, {"id": None}), "id is of type NoneType")
+        assert "lacks" not in str(found)
+
     def test_unknown_fields_are_left_out_or_refused(self) -> None:
         schema, given = record(("a", "int")), {"a": 1, "b": 2}
         assert opened(schema).serialize("t", EMPTY, given)[0] == b"\x02"

@@ -74,8 +74,8 @@ class InterruptibleConsumer(Consumer):
             return fetch(self, *arguments)
         except _StoppedError:
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as the consumer's own calls do
-            if self.closing:
-                raise RuntimeError("Consumer closed") from None
+            if self.closing and self.worker is not None:
+                raise self.worker.results.closed("Consumer") from None
             return None
 
     def give_back(self, found: Any, error: BaseException | None) -> None:
@@ -139,7 +139,7 @@ class InterruptibleConsumer(Consumer):
 
     def message_loop(self, timeout: float) -> MessageLoop:
         """Return the iterator that surrounds each message with its processing."""
-        return MessageLoop(partial(self._hw_next_message, timeout), self.processing)
+        return self.messages(timeout)
 
     def _hw_begin_explicit(self) -> None:
         super()._hw_begin_explicit()
@@ -203,7 +203,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             raise ValueError(f"max_workers is {max_workers}, expected at least 1")
         self._hw_given_executor = executor
         self._hw_own_executor: ThreadPoolExecutor | None = None
-        self._hw_results: Final = LoopResults(type(self).__name__)
+        self._hw_results: Final = LoopResults(type(self).__name__, consumer_conf.get("client.id"))
         self._hw_worker: Final = Worker(self._hw_threads, self._hw_results)
         conf = dict(consumer_conf)
         for name in _EVENTS:
@@ -290,6 +290,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate over messages until the consumer is closed, as :meth:`poll` gives them."""
+        self._hw_core._hw_warn_unless_directed("async for")  # noqa: SLF001 - our own
         return self
 
     async def __anext__(self) -> Message:
@@ -388,6 +389,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             raise ConfigError("run is under way already; a consumer has one at a time")
         core = self._hw_core
         tasks = self._hw_tasks = core.task_executor(handler, options, self._hw_worker)
+        core._hw_warn_unless_directed("run")  # noqa: SLF001 - our own
         job = self._hw_worker.run(
             partial(core.fetched, InterruptibleConsumer.run_executor, tasks), fetches=True
         )
@@ -551,7 +553,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     def _hw_require_open(self) -> None:
         if self._hw_closing is not None and self._hw_running is None and not in_callback.get():
-            raise RuntimeError("Consumer closed")
+            raise self._hw_results.closed("Consumer")
 
     def _hw_threads(self) -> Executor:
         if self._hw_given_executor is not None:

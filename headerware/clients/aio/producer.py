@@ -399,7 +399,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         self._hw_max_workers = max_workers
         self._hw_own_executor: ThreadPoolExecutor | None = None
         self._hw_given_executor = executor
-        self._hw_results: Final = LoopResults(type(self).__name__)
+        self._hw_results: Final = LoopResults(type(self).__name__, producer_conf.get("client.id"))
         conf = dict(producer_conf)
         for name in _EVENTS:
             if callable(conf.get(name)):
@@ -484,7 +484,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         """
         loop = get_running_loop()
         if loop is not self._hw_open_on:
-            loop = self._hw_running_loop()
+            loop = self._hw_running_loop(topic)
         core, future = self._hw_core, loop.create_future()
         user = callback if callback is not None else on_delivery
         if user is None:
@@ -674,11 +674,11 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     # Threads, and the end
 
-    def _hw_running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, and begin to poll at the first use."""
+    def _hw_running_loop(self, topic: str | None = None) -> asyncio.AbstractEventLoop:
+        """Return the loop, and begin to poll at the first use; ``topic`` is that of a record to send."""
         loop = self._hw_results.bind()
         if self._hw_closing is not None:
-            raise RuntimeError("Producer closed")
+            raise self._hw_results.closed("Producer", topic)
         if self._hw_open_on is None:
             self._hw_open_on = loop
             self._hw_reports.start()

@@ -29,8 +29,8 @@ in_callback: Final = contextvars.ContextVar("headerware_in_callback", default=Fa
 class LoopResults:
     """Queue calls from threads for the event loop, and wake the loop once for many calls."""
 
-    def __init__(self, owner: str) -> None:
-        self._owner: Final = owner
+    def __init__(self, owner: str, client_id: object = None) -> None:
+        self._owner: Final = f"{owner} {client_id}" if client_id else owner
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._woken = False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -54,6 +54,11 @@ class LoopResults:
                 )
             self.loop, self.loop_thread = running, get_ident()
         return running
+
+    def closed(self, what: str, topic: str | None = None) -> RuntimeError:
+        """Return the error of a call to a client that is closed; ``topic`` is the topic of its record."""
+        record = "" if topic is None else f"; the record for topic {topic!r} was not sent"
+        return RuntimeError(f"{what} closed ({self._owner}){record}")
 
     @property
     def is_open(self) -> bool:
@@ -188,7 +193,8 @@ class Worker:
 
     def __init__(self, executor: Callable[[], Executor], results: LoopResults) -> None:
         self._executor: Final = executor
-        self._results: Final = results
+        self.results: Final = results
+        """The results, and the name of the client."""
         self._jobs: deque[Job] = deque()
         self._changed: Final = Condition()
         self.busy: bool = False
@@ -231,7 +237,7 @@ class Worker:
         If the task is cancelled, a call that has not begun is never made, and ``forget`` is called. A call
         that has begun goes on; then ``undo`` gets its result and error, before any later job runs.
         """
-        job = Job(call, self._results.bind().create_future(), undo=undo, fetches=fetches)
+        job = Job(call, self.results.bind().create_future(), undo=undo, fetches=fetches)
         self.submit(job)
         assert job.future is not None  # noqa: S101 - just made
         try:
@@ -267,8 +273,8 @@ class Worker:
         if cancelled:
             job.take_back()
         elif job.future is not None:
-            self._results.add(set_result, job.future, job.found, job.error)
-            self._results.wake()
+            self.results.add(set_result, job.future, job.found, job.error)
+            self.results.wake()
 
     def serve(self) -> None:
         """Do the jobs that may run within another job, on that job's thread."""
@@ -289,7 +295,7 @@ class Worker:
         Raises:
             Exception: the callback raised it.
         """
-        loop = self._results.loop
+        loop = self.results.loop
         if loop is None or loop.is_closed():
             return None
         ended: list[asyncio.Task[Any]] = []

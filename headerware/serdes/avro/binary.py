@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import uuid
+from collections.abc import Mapping
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from fastavro.validation import ValidationError, validate
 
 from headerware.core.errors import SerdeError
+from headerware.core.suggestions import closest
 from headerware.serdes.avro.defaults import default_values, has_mutable_default
 from headerware.serdes.avro.limits import survey, walk_object, walk_payload
 from headerware.serdes.avro.value_checks import LossyValueError, value_check
@@ -172,10 +174,13 @@ def _hinted(problem: str, payload: bytes, start: int) -> str:
 def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) -> SerdeError:
     """Return an error that says where an object does not fit, without quoting the value."""
     shown = f"schema {schema.name!r}" if schema.name else "the schema"
+    absent: dict[str, str] = {}
     try:
-        validate(_plain(value), schema.tree, raise_errors=True)
+        plain = _plain(value)
+        absent = _absent(plain, schema, strict=strict)
+        validate(plain, schema.tree, raise_errors=True)
     except ValidationError as found:
-        problems = _problems(found)
+        problems = _problems(found, absent)
         if problems:
             return SerdeError(f"the object does not fit {shown}: {'; '.join(problems[:_SHOWN_PROBLEMS])}")
     except Exception:  # noqa: BLE001, S110 - then only the first error is known
@@ -185,10 +190,30 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
         reason = str(error) or reason
     elif strict and isinstance(error, ValueError):
         reason = "strict: it has a field that the schema does not have, or lacks a field without a default"
+        reason = "; ".join([reason, *absent.values()][: 1 + _SHOWN_PROBLEMS])
     return SerdeError(f"the object, of type {type(value).__name__}, does not fit {shown} ({reason})")
 
 
-def _problems(found: ValidationError) -> list[str]:
+def _absent(value: Any, schema: AvroSchema, *, strict: bool) -> dict[str, str]:
+    """Describe the fields without a default that the object for a record lacks, by their full names.
+
+    Of the object's other fields, only one that is nearly equal is named: any other may quote the payload.
+    """
+    tree = schema.tree
+    if not (isinstance(tree, dict) and tree["type"] == "record" and isinstance(value, Mapping)):
+        return {}
+    names = {field["name"]: "default" in field for field in tree["fields"]}
+    others = [name for name in value if isinstance(name, str) and name not in names]
+    found, advice = {}, "" if strict else " (strict refuses such a field in any record)"
+    for name, has_default in names.items():
+        if name not in value and not has_default:
+            near = closest(name, others)
+            instead = f", and has {near!r}, which the schema lacks{advice}"
+            found[f"{schema.name}.{name}"] = f"it lacks {name!r}{instead if near else ''}"
+    return found
+
+
+def _problems(found: ValidationError, absent: Mapping[str, str]) -> list[str]:
     """Describe each field once, with all branches of a union."""
     expected: dict[tuple[str, str], list[str]] = {}
     for problem in found.errors:
@@ -196,7 +221,9 @@ def _problems(found: ValidationError) -> list[str]:
             field = (problem.field or "the object", type(problem.datum).__name__)
             expected.setdefault(field, []).append(_kind(problem.schema))
     return [
-        f"{field} is of type {kind} and beyond the range of {wanted[-1]}"
+        absent[field]
+        if kind == "NoneType" and field in absent
+        else f"{field} is of type {kind} and beyond the range of {wanted[-1]}"
         if kind == "int" and wanted[-1].split()[0] in {"int", "long"}
         else f"{field} is of type {kind}, expected {' or '.join(wanted)}"
         for (field, kind), wanted in expected.items()

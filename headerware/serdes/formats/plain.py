@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headerware.core.headers import Headers
 
 _UTF_8: Final = frozenset({"utf-8", "ascii"})
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class Plain(Serde, frozen=True, kw_only=True):
@@ -117,7 +118,8 @@ class Json(Plain, frozen=True, kw_only=True):
     """Write and read JSON as plain objects; Structs, dataclasses, Decimal, dates and UUIDs are written, too.
 
     JSON is written in UTF-8; another charset is read if the content type states it. NaN and the infinities,
-    which JSON does not have, are refused, not written as null.
+    which JSON does not have, are refused, not written as null. Bytes within an object are written as Base64;
+    bytes in place of the object are refused, because they are probably serialized already.
 
     Args:
         content_type: the content type to state in place of ``application/json``; empty for none.
@@ -185,7 +187,7 @@ class PlainFunctions:
 class JsonFunctions(PlainFunctions):
     """Write JSON without the numbers that it does not have, which msgspec writes as null.
 
-    It reads JSON that may be in another charset.
+    It refuses bytes, which msgspec writes as Base64, and reads JSON that may be in another charset.
     """
 
     __slots__ = ("_encode_any",)
@@ -197,16 +199,20 @@ class JsonFunctions(PlainFunctions):
         encode: Callable[[Any], bytes],
         decode: Callable[[Any], Any],
     ) -> None:
-        super().__init__(what, header, self._encode_finite, decode)
+        super().__init__(what, header, self._encode_checked, decode)
         self._encode_any: Final = encode
 
-    def _encode_finite(self, value: Any) -> bytes:
+    def _encode_checked(self, value: Any) -> bytes:
+        if isinstance(value, _BYTES):
+            raise _serialized_already(value)
         payload = self._encode_any(value)
         if b"null" in payload:  # NaN and the infinities are written as null
             _require_finite(value)
         return payload
 
     def _encode_many(self, values: list[Any]) -> list[bytes]:
+        if any(issubclass(kind, _BYTES) for kind in set(map(type, values))):
+            raise next(_serialized_already(value) for value in values if isinstance(value, _BYTES))
         payloads = list(map(self._encode_any, values))
         if b"null" in b"".join(payloads):
             for value, payload in zip(values, payloads, strict=True):
@@ -254,9 +260,16 @@ class TextFunctions:
 
 
 def _to_bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
+    if not isinstance(value, _BYTES):
         raise SerdeError(f"expected bytes, bytearray or memoryview, found {type(value).__qualname__}")
     return bytes(value)
+
+
+def _serialized_already(value: bytes | bytearray | memoryview) -> SerdeError:
+    return SerdeError(
+        f"expected an object to write as JSON, found {type(value).__qualname__}; pass the object, or leave "
+        f"the serializer out if the application serializes already"
+    )
 
 
 def order_for(context: SerdeContext) -> Literal["deterministic"] | None:

@@ -200,6 +200,48 @@ class TestActiveChain:
         assert done.stderr == "headerware run: HEADERWARE_DISABLED is set, so clients get no chain\n"
 
 
+class TestSwitchesOfPython:
+    """They would keep Python from importing the module that gives clients their chain."""
+
+    @pytest.mark.parametrize(
+        ("switches", "found"),
+        [
+            (["-I"], "-I"),
+            (["-uE"], "-E"),
+            (["-W", "error", "-S", "-B"], "-S"),
+            (["-Xdev", "-ISE"], "-I -E -S"),
+        ],
+    )
+    def test_are_refused(
+        self, run: Callable[..., Answer], application: Path, switches: list[str], found: str
+    ) -> None:
+        done = run(sys.executable, *switches, application)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"Error: with {found}, {sys.executable} ignores the environment or the site" in done.stderr
+
+    @pytest.mark.parametrize("line", [f"{sys.executable} -I", f"/usr/bin/env -S {sys.executable} -I"])
+    def test_of_a_script_are_refused(self, run: Callable[..., Answer], application: Path, line: str) -> None:
+        script = application.with_suffix("")
+        script.write_text(f"#!{line}\n{APPLICATION}")
+        script.chmod(0o755)
+        done = run(script)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "Error: with -I, " in done.stderr
+
+    @pytest.mark.parametrize(
+        "command", [["-uPB", "app.py", "-I"], ["-c", "import app", "-S"], ["-X", "dev", "-mapp", "-E"]]
+    )
+    def test_of_the_application_or_without_effect_are_taken(
+        self, run: Callable[..., Answer], application: Path, command: list[str]
+    ) -> None:
+        done = run(sys.executable, *command, PYTHONPATH=str(application.parent))
+        assert (done.returncode, done.stdout.split()[0]) == (0, "['trail']"), done.stderr
+
+    def test_are_taken_when_all_is_off(self, run: Callable[..., Answer], application: Path) -> None:
+        done = run(sys.executable, "-I", application, HEADERWARE_DISABLED="1")
+        assert (done.returncode, done.stdout) == (0, "no chain\n"), done.stderr
+
+
 class TestPythonPath:
     def test_of_the_environment_stays(self, run: Callable[..., Answer], tmp_path: Path) -> None:
         (tmp_path / "lib").mkdir()
@@ -236,6 +278,17 @@ class TestChainFile:
         done = run("-c", "print('ran')")
         assert (done.returncode, done.stdout, done.stderr) == (1, "", checked.stderr)
         assert "treil" in done.stderr
+
+    def test_that_no_client_can_open_is_an_error_before_the_command_runs(
+        self, run: Callable[..., Answer], chain_file: Path, application: Path
+    ) -> None:
+        chain_file.write_text('[[interceptors]]\ntype = "sign"\nkeyring = "absent.json"\nkey_id = "a"\n')
+        done = run(application)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("Error: ")
+        assert "absent.json" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert run(application, HEADERWARE_DISABLED="1").returncode == 0
 
     def test_that_is_wrong_is_passed_over_when_all_is_off(
         self, run: Callable[..., Answer], application: Path, chain_file: Path

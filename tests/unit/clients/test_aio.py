@@ -493,11 +493,14 @@ class TestTheProducersEnd:
 
     def test_a_closed_producer_says_so(self, connection: dict[str, Any], topic: str) -> None:
         async def main() -> None:
-            producer = AsyncProducer(connection)
+            producer = AsyncProducer({**connection, "client.id": "shop"})
             await producer.close()
             await producer.close()
-            with pytest.raises(RuntimeError, match="Producer closed"):
+            record = f"; the record for topic '{topic}' was not sent"
+            with pytest.raises(RuntimeError, match=rf"^Producer closed \(AsyncProducer shop\){record}$"):
                 await producer.produce(topic, b"x")
+            with pytest.raises(RuntimeError, match=r"^Producer closed \(AsyncProducer shop\)$"):
+                await producer.flush()
 
         run(main())
 
@@ -700,7 +703,7 @@ class TestConsume:
             consumer = AsyncConsumer(reading)
             await consumer.close()
             await consumer.close()
-            with pytest.raises(RuntimeError, match="Consumer closed"):
+            with pytest.raises(RuntimeError, match=r"^Consumer closed \(AsyncConsumer\)$"):
                 await consumer.poll(1)
 
         run(main())

@@ -326,6 +326,25 @@ class TestFailures:
 
         assert run(main()) == 0
 
+    def test_refuses_what_is_no_function_and_warns_of_no_subscription(
+        self, connection: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def main() -> None:
+            async with AsyncConsumer(
+                {**connection, "group.id": topic}, chain=Chain([RefusesBad()])
+            ) as consumer:
+                with pytest.raises(TypeError, match=r"^expected a function as handler, found str$"):
+                    await consumer.run("handle")  # type: ignore[arg-type]
+                assert not caplog.messages
+                consumer.stop()
+                await consumer.run(asyncio.sleep)  # type: ignore[arg-type]  # never called
+                aiter(consumer)
+                consumer.messages()
+
+        run(main())
+        found = [text.partition(" waits for records")[0] for text in caplog.messages]
+        assert found == ["AsyncConsumer: run", "AsyncConsumer: async for", "AsyncConsumer: messages"]
+
     def test_refuses_a_function_that_cannot_be_awaited(
         self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
     ) -> None:

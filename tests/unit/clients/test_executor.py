@@ -181,6 +181,25 @@ class TestLanes:
         with pytest.raises(TypeError, match="coroutine function"):
             make_consumer(RefusesBad()).run(handle)
 
+    def test_refuses_what_is_no_function(self, make_consumer: Callable[..., Consumer]) -> None:
+        with pytest.raises(TypeError, match=r"^expected a function as handler, found str$"):
+            make_consumer(RefusesBad()).run("handle")  # type: ignore[arg-type]
+
+    def test_warns_of_a_consumer_that_has_not_subscribed(
+        self, topic: str, make_consumer: Callable[..., Consumer], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for number, prepare in enumerate((Consumer.stop, lambda it: it.subscribe([topic]), None)):
+            consumer = make_consumer(RefusesBad(), topic=None if prepare else topic)
+            if prepare is not None:
+                prepare(consumer)
+            consumer.stop()
+            consumer.run(print)
+            assert list(consumer.messages(0)) == []
+            assert [text.partition(" waits")[0] for text in caplog.messages] == (
+                [] if number else ["Consumer: run", "Consumer: messages"]
+            )
+            caplog.clear()
+
     def test_surrounds_each_record_on_its_worker(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:

@@ -375,6 +375,52 @@ class TestConfigurations:
         assert not ImportedProducer(UNREACHABLE)._hw_chained  # type: ignore[attr-defined]
         client.close()
 
+    def test_may_come_from_a_file_that_is_named(
+        self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = tmp_path / "chain.toml"
+        path.write_text('[[interceptors]]\ntype = "trail"\n')
+        monkeypatch.chdir(tmp_path)
+        headerware.instrument("chain.toml")
+        monkeypatch.chdir("/")
+        kinds: list[Any] = [confluent_kafka.Producer, aio.AIOProducer]
+        for kind in kinds:
+            assert kind(UNREACHABLE).chain.names == ("trail",)
+            assert kind({**UNREACHABLE, "headerware.carry": False}).chain.names == ("trail",)
+            assert kind({**UNREACHABLE, "interceptors": "header_ids"}).chain.names == ("header_ids",)
+        headerware.uninstrument()
+        headerware.instrument()
+        assert not caplog.messages
+        client: Any = ImportedProducer(UNREACHABLE)
+        assert not client.chain
+
+    def test_in_a_file_that_is_wrong_are_refused_at_once(self, tmp_path: Any) -> None:
+        path = tmp_path / "chain.toml"
+        path.write_text('[[interceptors]]\ntype = "trial"\n')
+        with pytest.raises(headerware.ConfigError, match=r"chain\.toml.*trial"):
+            headerware.instrument(path)
+
+    def test_without_a_chain_are_warned_of_once(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        headerware.instrument()
+        confluent_kafka.Producer({**UNREACHABLE, "interceptors": "trail"})
+        headerware.Producer(UNREACHABLE)
+        assert not caplog.messages
+        for _ in range(2):
+            confluent_kafka.Producer(UNREACHABLE)
+        (warning,) = caplog.messages
+        assert warning == (
+            "neither instrument() nor HEADERWARE_CONFIG names a chain's file, so only clients whose own "
+            "configuration has a chain get one"
+        )
+        headerware.instrument()
+        for variable in (instrumentation.RUN_VARIABLE, "HEADERWARE_DISABLED"):
+            monkeypatch.setenv(variable, "1")
+            confluent_kafka.Producer(UNREACHABLE)
+            monkeypatch.delenv(variable)
+        assert len(caplog.messages) == 1
+
     def test_go_without_a_chain_as_they_did(self) -> None:
         assert not ImportedProducer(UNREACHABLE)._hw_chained  # type: ignore[attr-defined]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
+from headerware import carrying
 from headerware.clients import Consumer
 from headerware.clients.run_options import RunOptions
 from headerware.core.errors import ConfigError
@@ -263,3 +264,20 @@ def test_run_has_the_defaults_of_its_options() -> None:
     options = {name: signature[name].default for name in RunOptions.__struct_fields__}
     assert RunOptions(**options) == RunOptions()
     assert set(signature) == {"self", "handler", *RunOptions.__struct_fields__}
+
+
+def _entered(scope: Callable[[Any], AbstractContextManager[Any]]) -> Callable[[Any], Any]:
+    return lambda message: scope(message).__enter__()
+
+
+class TestNoMessage:
+    """A poll that returns None is the usual reason."""
+
+    @pytest.mark.parametrize("interceptors", [(), (Lifecycle(),)], ids=["no chain", "chain"])
+    def test_is_named(self, make_consumer: Callable[..., Consumer], interceptors: Any) -> None:
+        consumer = make_consumer(*interceptors)
+        nothing: Any = consumer.poll(0)
+        entered = [_entered(consumer.processing), _entered(carrying)]
+        for use in (consumer.local, consumer.verified, *entered):
+            with pytest.raises(TypeError, match=r"^expected a message, found None, which poll returns if no"):
+                use(nothing)

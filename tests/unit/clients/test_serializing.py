@@ -30,6 +30,7 @@ from headerware import (
     Stage,
 )
 from headerware.interceptors import Serialize, Trail
+from headerware.serdes import ConfluentAvro, Json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -300,8 +301,20 @@ class TestByName:
 
     def test_serdes_of_the_client_and_of_a_file_at_once_are_refused(self, connection: dict[str, Any]) -> None:
         chain = Chain([Serialize(value="json"), Trail(service="me")])
-        with pytest.raises(ConfigError, match="would both serialize the same records"):
+        expected = (
+            "the chain has a step that serializes, and the client has value.serializer; use one of the two"
+        )
+        with pytest.raises(ConfigError, match=expected):
             SerializingProducer({**connection, "value.serializer": "json"}, chain=chain)
+        both = {"key.deserializer": "json", "value.deserializer": "json"}
+        with pytest.raises(ConfigError, match=r"has key\.deserializer and value\.deserializer"):
+            DeserializingConsumer({**connection, "group.id": "g", **both}, chain=chain)
+
+    def test_the_class_of_a_serde_is_no_serde(self, connection: dict[str, Any]) -> None:
+        with pytest.raises(PluginError, match=r"found the class Json; write Json\(\.\.\.\)$"):
+            SerializingProducer({**connection, "value.serializer": Json})
+        with pytest.raises(TypeError, match=r"^ConfluentAvro needs url; write ConfluentAvro\(url=\.\.\.\)$"):
+            ConfluentAvro(schema="{}")  # type: ignore[call-arg]
 
     def test_the_flat_form_of_the_interceptor(self) -> None:
         chain = Chain.from_config(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
 
-from headerware import Chain, Headers, Record
-from headerware.clients import Producer
+from headerware import Chain, ConfigError, HeaderError, Headers, Record
+from headerware.clients import Consumer, Producer
+from headerware.clients.aio import AsyncConsumer
 from headerware.core.header_ids import HeaderId
-from headerware.interceptors import Trail
+from headerware.interceptors import Compress, Trail
+from tests.unit.clients.test_messages import put_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,3 +158,95 @@ def test_calls_the_delivery_callback_by_either_name(producer: Producer, topic: s
     producer.produce_batch(topic, [{"value": b"three"}], **given)
     assert producer.flush(60) == 0
     assert heard == [(None, b"one"), (None, b"two"), (None, b"three")]
+
+
+class TestMethodsOfAChain:
+    """They answer, or say that there is no chain."""
+
+    def test_of_a_producer(self, producer: Producer) -> None:
+        with pytest.raises(ConfigError, match="the chain does not come from a file"):
+            producer.reload()
+        assert (producer.stats(), producer.chain_in_force()) == ({"client": {"queued": 0}}, None)
+
+    def test_of_a_consumer(self, connection: dict[str, Any], topic: str, disabled: Any) -> None:
+        message = confluent_kafka.Message(topic)
+        with Consumer({**connection, "group.id": topic}) as consumer:
+            with pytest.raises(ConfigError, match="the chain does not come from a file"):
+                consumer.reload()
+            with pytest.raises(ConfigError, match=r"set headerware\.processing = 'explicit'"):
+                consumer.run(print)
+            with consumer.processing(message):
+                assert (consumer.verified(message), consumer.local(message)) == (None, {})
+            assert (consumer.stats(), consumer.chain_in_force()) == ({"client": {}}, None)
+            assert consumer.committable([]) == []
+            consumer.stop()
+            assert list(consumer.messages(0)) == []
+
+    def test_of_asyncio_clients(self, connection: dict[str, Any], topic: str, disabled: Any) -> None:
+        async def reload() -> None:
+            async with AsyncConsumer({**connection, "group.id": topic}) as consumer:
+                await consumer.reload()
+
+        with pytest.raises(ConfigError, match="the chain does not come from a file"):
+            asyncio.run(reload())
+
+
+class TestEncodedRecords:
+    """A consumer without a chain gets them as they are on the wire, and is told so once."""
+
+    @pytest.fixture
+    def is_warned(
+        self, make_producer: Any, topic: str, disabled: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ) -> Callable[[list[Any]], None]:
+        """Send two compressed records, and return a check of what a consumer has got and logged."""
+        producer = make_producer(Trail(), Compress(min_bytes=1))
+        for _ in range(2):
+            producer.produce(topic, b"v" * 1_000)
+        assert producer.flush(60) == 0
+        if disabled:
+            monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+
+        def check(messages: list[Any]) -> None:
+            assert [len(message.value()) < 1_000 for message in messages] == [True, True]
+            assert "hw.compress" in dict(messages[0].headers())
+            warning = (
+                f"{topic}[0]@0: its headers say that the record was sent through 'compress', and this "
+                f"consumer has no chain to decode that; the consumer's chain needs, in this order: "
+                f"'compress' (further records are not looked at)"
+            )
+            assert caplog.messages == ([] if disabled else [warning])
+
+        return check
+
+    @pytest.mark.parametrize("processing", ["implicit", "explicit"])
+    @pytest.mark.parametrize("is_batch", [False, True], ids=["poll", "consume"])
+    def test_are_warned_of(
+        self, connection: dict[str, Any], topic: str, is_warned: Any, is_batch: Any, processing: str
+    ) -> None:
+        conf = {**connection, "group.id": topic, "headerware.processing": processing, READ: "earliest"}
+        with Consumer(conf) as consumer:
+            consumer.subscribe([topic])
+            is_warned(consumer.consume(2, 60) if is_batch else [consumer.poll(60) for _ in range(2)])
+
+    def test_are_warned_of_in_asyncio(self, connection: dict[str, Any], topic: str, is_warned: Any) -> None:
+        async def read() -> list[Any]:
+            async with AsyncConsumer({**connection, "group.id": topic, READ: "earliest"}) as consumer:
+                await consumer.subscribe([topic])
+                return await consumer.consume(2, 60)
+
+        is_warned(asyncio.run(read()))
+
+
+class TestHeadersThatAreNotUtf8:
+    def test_raise_when_they_are_used(self, connection: dict[str, Any], topic: str, disabled: Any) -> None:
+        if disabled:
+            pytest.skip("confluent-kafka's own methods answer, and nobody looks at the headers")
+        put_raw(connection, topic, (b"a", b"\xff\xfe"), (b"b", b"fine"))
+        with Consumer({**connection, "group.id": topic, READ: "earliest"}) as consumer:
+            consumer.subscribe([topic])
+            first, second = consumer.consume(2, 60)
+            assert (first.value(), second.headers()) == (b"a", [("fine", b"hunter2")])
+            uses: list[Any] = [list, Headers]
+            for use in uses:
+                with pytest.raises(HeaderError, match=r"\[0\]@0: a header's name is not UTF-8"):
+                    use(first.headers())

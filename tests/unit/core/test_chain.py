@@ -12,7 +12,7 @@ import pytest
 
 from headerware import Chain, ConfigError, Interceptor, PluginError, Record
 from headerware.core.plugins import interceptor_type
-from headerware.interceptors import Sign, Slice, Trail, built_in
+from headerware.interceptors import Encrypt, Sign, Slice, Trail, built_in
 
 
 class Stamp(Interceptor, frozen=True, kw_only=True):
@@ -197,6 +197,8 @@ class TestOptionsWithoutNames:
             TypeError, match=r"^Trail has no option 'servce'; did you mean 'service'\? it has:"
         ):
             untyped(Trail)(servce="orders")
+        with pytest.raises(TypeError, match=r"^Encrypt needs key_service; write Encrypt\(key_service="):
+            untyped(Encrypt)()
         with pytest.raises(TypeError, match=r"^Mute has no option 'volume'; it has: dead_letter_headers, "):
             untyped(Mute)(volume=1)
 

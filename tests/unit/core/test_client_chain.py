@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace as Hooks
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headerware import Chain, ConfigError
 from headerware.core.client_chain import Side, client_chain
 from headerware.core.config import is_ours
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("gadgets")
 
@@ -84,11 +83,29 @@ class TestConflicts:
         with pytest.raises(ConfigError, match=f"expected a Chain, found {type(chain).__name__}; write Chain"):
             client_chain(CLIENTS, chain)
 
-    @pytest.mark.parametrize("key", ["headerware.confg", "headerware.", "headerware.dead_letter"])
-    def test_an_unknown_key_of_ours(self, key: str) -> None:
-        with pytest.raises(ConfigError, match=r"unknown key; known: headerware\.config") as caught:
+    @pytest.mark.parametrize(
+        ("key", "meant"),
+        [
+            ("headerware.cofig", "did you mean 'headerware.config'? "),
+            ("headerware.proccessing", "did you mean 'headerware.processing'? "),
+            ("headerware.zzzzzzzzzzzzz", ""),
+        ],
+    )
+    def test_an_unknown_key_of_ours(self, key: str, meant: str) -> None:
+        expected = f"unknown key; {meant}known: headerware.config"
+        with pytest.raises(ConfigError, match=re.escape(expected)) as caught:
             client_chain({**CLIENTS, key: "x"})
         assert caught.value.path == key
+
+    @pytest.mark.parametrize("chain", ["headerware.toml", Path("headerware.toml")])
+    def test_a_path_in_place_of_a_chain(self, chain: Any) -> None:
+        expected = r"or for a file load_chain\(path\) or the client's key headerware\.config$"
+        with pytest.raises(ConfigError, match=expected):
+            client_chain(CLIENTS, chain)
+
+    def test_a_file_that_is_no_path(self) -> None:
+        with pytest.raises(ConfigError, match=r"^headerware\.config: expected the path of a file, found"):
+            client_chain({**CLIENTS, "headerware.config": 5})
 
     def test_overrides_for_the_dead_letter_producer_are_left_to_the_client(self) -> None:
         config = {**CLIENTS, "headerware.dead_letter.linger.ms": 5}

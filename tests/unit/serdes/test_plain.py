@@ -46,7 +46,7 @@ class Item:
     price: Decimal
 
 
-def opened(serde: Plain, part: Any = "value") -> Any:
+def opened(serde: Plain | Polyglot, part: Any = "value") -> Any:
     return serde.open(SerdeContext(part=part))
 
 
@@ -328,6 +328,26 @@ class TestJson:
     @pytest.mark.parametrize("value", ["null", [None, "NaN"], {"null": 1.5}, {1: None}, msgspec.Raw(b"null")])
     def test_null_itself_is_fine(self, value: Any) -> None:
         assert opened(Json()).serialize("t", NONE, value)[0] == msgspec.json.encode(value)
+
+    @pytest.mark.parametrize(
+        "value", [b'{"id":1}', bytearray(b"1"), memoryview(b"1"), type("B", (bytes,), {})()]
+    )
+    def test_refuses_bytes_which_are_probably_serialized_already(self, value: Any) -> None:
+        kind = type(value).__qualname__
+        expected = (
+            f"expected an object to write as JSON, found {kind}; pass the object, or leave the serializer out"
+        )
+        for functions in (opened(Json()), opened(Polyglot())):
+            headers = Headers({"content-type": "application/json"})
+            with pytest.raises(SerdeError, match=expected):
+                functions.serialize("t", headers, value)
+        with pytest.raises(SerdeError, match=expected):
+            opened(Json()).serialize_many("t", NONE, [{}, value])
+        with pytest.raises(SerdeError, match=expected):
+            opened(Json(), "key").serialize("t", NONE, value)
+
+    def test_writes_bytes_within_an_object_as_base64(self) -> None:
+        assert opened(Json()).serialize("t", NONE, {"id": b"\xff\xfe"})[0] == b'{"id":"//4="}'
 
     @pytest.mark.parametrize("charset", ["utf-16", "utf-32be", "iso-8859-1"])
     def test_is_read_in_the_charset_that_is_stated(self, charset: str) -> None:
