@@ -48,6 +48,7 @@ ALLOWED: Final = {
     "kafka/first_answer.py: self._latest": "a KafkaError is a code and a text, and is not raised",
     "keyring/services/data_keys.py: failure.__cause__": "its own cause",
     "ops/guard/judge.py: self.why": "its partition has the record itself, which waits",
+    "ops/send.py: self._poll_error": ENDS,
     "sources/engine/batches.py: self._failure": ENDS,
     "sources/extractors/parquet.py: self.error": "its stream is that of one object",
     "sources/runtime/group.py: self.failures": RESULT,

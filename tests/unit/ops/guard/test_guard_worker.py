@@ -368,7 +368,8 @@ class TestTimestamps:
         ]
         guard._read(scripted, judge)
         guard._close()
-        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        texts = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        return [text for text in texts if "message.timestamp.type" in text]
 
     def test_of_producers_are_warned_of_once(
         self, ingress: Ingress, caplog: pytest.LogCaptureFixture
