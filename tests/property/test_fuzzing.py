@@ -442,7 +442,8 @@ def _require_sound(error: Exception, parts: Parts, target: Target) -> None:
         causes.append(cause)
         cause = cause.__cause__ or cause.__context__
     assert not any(isinstance(each, MemoryError | SystemError) for each in causes), _shown(parts)
-    nameable = " ".join(_text(parts[at]) for at in target.named)
+    ids = [found for part in parts for found in _KEY_ID.findall(part or b"")]  # errors name keys by them
+    nameable = " ".join(map(_text, [*(parts[at] for at in target.named), *ids]))
     if target.pairs_at:  # a record has a topic, and layouts with the names of topics, clusters and keys
         ours = [content for name, content in itertools.pairwise(parts) if _text(name) in _IN_BASE64]
         nameable = " ".join(map(_text, (parts[0], *ours)))
@@ -493,6 +494,7 @@ def _text(part: bytes | None) -> str:
     return (part or b"").decode("utf-8", "replace")
 
 
+_KEY_ID: Final = re.compile(rb'"kid": ?"([^"]*)"')
 _IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id"})
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 

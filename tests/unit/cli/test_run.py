@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -192,6 +195,8 @@ class TestActiveChain:
             'key_service = { type = "file", keyring = "keys.json" }\n'
             '[[interceptors]]\ntype = "serialize"\nvalue = "json"\n'
         )
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "cards", "aes-256"), create=True)
         done = run("--verbose", "-c", "pass", config=fields)
         assert "\nheaderware run: encrypt_fields: the application passes objects to produce" in done.stderr
 
@@ -285,7 +290,7 @@ class TestChainFile:
         chain_file.write_text('[[interceptors]]\ntype = "sign"\nkeyring = "absent.json"\nkey_id = "a"\n')
         done = run(application)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: ")
+        assert done.stderr.startswith(f"{chain_file}:3:1: error: keyring ")
         assert "absent.json" in done.stderr
         assert "Traceback" not in done.stderr
         assert run(application, HEADERWARE_DISABLED="1").returncode == 0

@@ -200,7 +200,7 @@ class TestOptions:
         [
             ("avor", "did you mean 'avro'", "value"),
             (5, "found int", "value"),
-            (Reversed, "found Reversed", "value"),
+            (Reversed, r"found the class Reversed; write Reversed\(", "value"),
             ({"type": "json", "indent": 2}, "'json' has no such option", "value.indent"),
             ({"indent": 2}, "expected the word for a type", "value"),
         ],
