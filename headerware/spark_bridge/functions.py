@@ -28,17 +28,21 @@ TRAIL: Final = ArrayType(StructType([
 ]))  # fmt: skip
 """The entries of a trail, oldest first."""
 _OF_HEADERS: Final = f"headers {HEADERS.simpleString()}"
-_NAMES: Final = "array_distinct(transform(headers, header -> header.key))"
 _LAST: Final = "try_element_at(filter(headers, header -> header.key = name), -1).value"
+# As in headers_map: sorted by name, and the last of each name. The array of one makes a name for the sorted.
+_MAP: Final = """
+    transform(
+        array(array_sort(transform(headers, (header, at) -> struct(header.key, at, header.value)))),
+        all -> map_from_entries(transform(
+            filter(all, (each, at) -> at + 1 = size(all) or all[at + 1].key != each.key),
+            each -> struct(each.key, each.value)
+        ))
+    )[0]
+"""
 _DECODE: Final = "hw_decode_trail"
 _SQL: Final = (
     ("hw_header", f"{_OF_HEADERS}, name STRING", "BINARY", _LAST),
-    (
-        "hw_headers_map",
-        _OF_HEADERS,
-        "MAP<STRING, BINARY>",
-        f"map_from_arrays({_NAMES}, transform({_NAMES}, name -> {_LAST}))",
-    ),
+    ("hw_headers_map", _OF_HEADERS, "MAP<STRING, BINARY>", _MAP),
     ("hw_trail", _OF_HEADERS, TRAIL.simpleString(), f"{_DECODE}(hw_header(headers, '{TRAIL_HEADER}'))"),
 )
 """The functions of SQL: name, parameters, type and body, which Spark puts in place of each call."""
@@ -62,9 +66,12 @@ def headers_map(headers: Column | str = "headers") -> Column:
     Args:
         headers: the column of headers, as Spark's Kafka connector has it.
     """
-    names = F.array_distinct(F.transform(headers, lambda each: each["key"]))
-    values = F.transform(names, lambda name: _last(name, headers))
-    return F.map_from_arrays(names, values).alias("headers_map")
+    # Sorted by name, because a record may have a hundred thousand headers.
+    found = F.array_sort(
+        F.transform(headers, lambda each, at: F.struct(each["key"], at.alias("at"), each["value"]))
+    )
+    # The array of one makes a name for the sorted headers, which are then computed once.
+    return F.transform(F.array(found), _last_of_each)[0].alias("headers_map")
 
 
 def trail(headers: Column | str = "headers") -> Column:
@@ -92,6 +99,16 @@ def register_functions(spark: SparkSession) -> None:
     spark.udf.register(_DECODE, _trails())
     for name, parameters, kind, body in _SQL:
         spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({parameters}) RETURNS {kind} RETURN {body}")
+
+
+def _last_of_each(headers: Column) -> Column:
+    """Return a map with the last of each name, of headers that are sorted by name."""
+
+    def is_last(each: Column, at: Column) -> Column:
+        return (at + 1 == F.size(headers)) | (headers[at + 1]["key"] != each["key"])
+
+    last = F.filter(headers, is_last)
+    return F.map_from_entries(F.transform(last, lambda each: F.struct(each["key"], each["value"])))
 
 
 def _last(name: Column, headers: Column | str) -> Column:

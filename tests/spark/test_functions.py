@@ -87,6 +87,12 @@ class TestMap:
             None,
         ]
 
+    def test_of_very_many_headers_is_made_in_time(self, spark: SparkSession, select: Any) -> None:
+        many = [(f"name-{number % 20_000}", b"%d" % number) for number in range(40_000)]
+        (found,) = select(frame(spark, [(1, many)]), "map")
+        assert len(found) == 20_000
+        assert (found["name-0"], found["name-19999"]) == (b"20000", b"39999")
+
 
 class TestTrail:
     def test_has_the_entries(self, spark: SparkSession, select: Any) -> None:
