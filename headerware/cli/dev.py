@@ -71,7 +71,7 @@ _PARTITIONS: Final = click.IntRange(1, 1_000)
     type=_PARTITIONS,
     default=1,
     show_default=True,
-    help="How many partitions a topic has whose argument does not say it.",
+    help="The number of partitions of a topic that is named without :PARTITIONS.",
 )
 @click.option("--quiet", is_flag=True, help="Show no records; only run the cluster.")
 @output_options

@@ -25,7 +25,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
 @config_option("The chain's file; without this, HEADERWARE_CONFIG names the file.", exists=False)
 @cluster_options
 @click.option(
-    "--topic", "more_topics", metavar="TOPIC", multiple=True, help="Another of the TOPICS; repeatable."
+    "--topic", "more_topics", metavar="TOPIC", multiple=True, help="A further one of the TOPICS; repeatable."
 )
 @click.option("--group", help="The application's consumer group.")
 @click.option(

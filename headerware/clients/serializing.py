@@ -222,7 +222,7 @@ class _Serdes:
                 f"the two",
                 path="chain",
             )
-        return Chain(steps, carry=chain.carry)
+        return chain.with_interceptors(steps)
 
     def open(self, client: Any, opens: Any, conf: dict[str, Any]) -> None:
         """Open the client, and tell confluent-kafka's serdes how to learn its cluster's id."""

@@ -99,6 +99,12 @@ class Chain:
         chain._sources = found.sources
         return chain
 
+    def with_interceptors(self, interceptors: Iterable[object]) -> Chain:
+        """Return a chain of other interceptors that carries the same headers and came from the same files."""
+        chain = Chain(interceptors, carry=self._carry)
+        chain._sources = self._sources
+        return chain
+
     def located(self, error: HeaderwareError) -> HeaderwareError:
         """Return an error about a step with the line and the column, if a file declares the step."""
         return at_step(error, self._sources)

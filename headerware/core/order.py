@@ -217,7 +217,7 @@ def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
 
 
 def notes(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return the names of the interceptors that an application must be written for, each with the reason."""
+    """Return the names of the interceptors that expect objects from the application, each with the reason."""
     return [
         (label(each), _TAKES_OBJECTS)
         for each in interceptors

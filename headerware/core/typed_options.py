@@ -10,7 +10,7 @@ from headerware.core.suggestions import did_you_mean
 
 
 class _Options(msgspec.StructMeta):
-    """Explain how options are given if an object is made with an unnamed or unknown option, or lacks one."""
+    """Explain how options are given if an option has no name, is unknown, or is missing."""
 
     if not TYPE_CHECKING:  # a type checker would take this for the signature of every type
 

@@ -242,8 +242,9 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
     """Return a keyring of public halves with the new versions of a key; other keys do not change.
 
     Versions that are in ``public`` already are kept. They are retired if a newer version is active, and
-    revoked if they are revoked in ``keyring``; if both are revoked, only the records still verify that both
-    permit. Only higher versions are added, so a version that was removed from ``public`` does not come back.
+    revoked if they are revoked in ``keyring``; if both are revoked, a record verifies only if both
+    revocations permit it. Only higher versions are added, so a version that was removed from ``public`` does
+    not come back.
 
     Args:
         public: the keyring of public halves.

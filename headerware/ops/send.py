@@ -131,7 +131,7 @@ class DeadLettersOfLines:
         # Only header_ids must come after a step like this.
         at = next((at for at, step in enumerate(chain) if place_of(step) is Place.HEADER_IDS), len(chain))
         steps = (*chain.interceptors[:at], self, *chain.interceptors[at:])
-        self.chain: Final = Chain(steps, carry=chain.carry) if chain else chain
+        self.chain: Final = chain.with_interceptors(steps) if chain else chain
         """The chain with this in it; an empty chain as it is."""
         self.line: int = 0
         """The number of the line that is sent now."""

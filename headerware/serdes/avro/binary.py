@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _CONTAINER: Final = b"Obj\x01"
 _SHOWN_PROBLEMS: Final = 3
+_NEARLY_EQUAL: Final = 0.8
+"""How alike names must be; a name that is less alike may be a part of the payload."""
 _KEPT: Final = (
     bytes,
     bytearray,
@@ -207,7 +209,7 @@ def _absent(value: Any, schema: AvroSchema, *, strict: bool) -> dict[str, str]:
     found, advice = {}, "" if strict else " (strict refuses such a field in any record)"
     for name, has_default in names.items():
         if name not in value and not has_default:
-            near = closest(name, others)
+            near = closest(name, others, cutoff=_NEARLY_EQUAL)
             instead = f", and has {near!r}, which the schema lacks{advice}"
             found[f"{schema.name}.{name}"] = f"it lacks {name!r}{instead if near else ''}"
     return found

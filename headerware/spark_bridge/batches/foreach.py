@@ -531,7 +531,7 @@ class _DecodeStages:
         return _batch_span(found.topics, self.accumulator.counts.get("traces", ()), attributes)
 
     def deduplicated(self, frame: DataFrame, identities: int) -> DataFrame:
-        """Leave out rows that repeat an identity of this batch or an earlier one; the rows have so many."""
+        """Leave out rows that repeat an identity of this batch or an earlier one, of so many identities."""
         if not self._plan.dedups:
             return frame
         with self._batch.described("find repeats"):

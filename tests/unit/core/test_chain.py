@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pickle
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace as Hooks
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import pytest
 
-from headerware import Chain, ConfigError, Interceptor, PluginError, Record
+from headerware import (
+    Chain,
+    ConfigError,
+    Context,
+    HeaderwareError,
+    Interceptor,
+    PluginError,
+    Record,
+    load_chain,
+)
 from headerware.core.plugins import interceptor_type
 from headerware.interceptors import Encrypt, Sign, Slice, Trail, built_in
 
@@ -286,3 +296,13 @@ class TestChain:
 
     def test_opens_without_a_context(self) -> None:
         assert Chain([Stamp()]).open().send([Record("t", b"")])[0].headers.last("stamp") == b"stamped"
+
+
+def test_a_chain_with_other_interceptors_knows_its_files(tmp_path: Path) -> None:
+    """An error of opening names the line, also if a client adds a step of its own."""
+    file = tmp_path / "headerware.toml"
+    file.write_text('[[interceptors]]\ntype = "sign"\nkey_id = "a"\nkeyring = "absent.json"\n')
+    chain = load_chain(file)
+    with pytest.raises(HeaderwareError) as raised:
+        chain.with_interceptors([Trail(), *chain]).open(Context(side="producer"))
+    assert (raised.value.file, raised.value.line) == (str(file), 4)
