@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -393,5 +393,8 @@ def _text(path: str, error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) else None
     named = error.filename if isinstance(error, OSError) else None  # may be the file of the roots
     at = os.fsdecode(named or path)
-    where = "" if os.path.isabs(at) else f", in the working directory {os.getcwd()}"  # noqa: PTH117, PTH109 - text
+    where = ""
+    if not os.path.isabs(at):  # noqa: PTH117 - text
+        with suppress(OSError):  # the working directory may have been removed
+            where = f", in the working directory {os.getcwd()}"  # noqa: PTH109 - text
     return f"keyring {at} cannot be read: {reason or type(error).__name__}{where}"
