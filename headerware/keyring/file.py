@@ -299,7 +299,9 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except KeyringError as error:
         text, name = str(error), os.fspath(path)
-        raise KeyringError(text if name in text else f"keyring {name}: {text}") from error
+        found = KeyringError(text if name in text else f"keyring {name}: {text}")
+        found.public_only = error.public_only
+        raise found from error
 
 
 class _Found(NamedTuple):
