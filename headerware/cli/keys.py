@@ -469,19 +469,43 @@ def import_public(
 
     A service that reads signed records and signs its own has all its keys in one keyring. Run the command
     again after each rotation or revocation of the other services' keys. Keys whose secrets are in the keyring
-    do not change, and no revoked version is trusted again.
+    do not change, and no revoked version is trusted again. Limits of a key only become narrower; to widen
+    them, edit the keyring. Who can write the file can add keys and versions: with --root, only the root can.
     """
     public = read_keyring(source, root=root, jwks=False)
-    ring = _edit(path, permissions, lambda ring: with_imported(ring, public))
-    imported = [key for key in public.keys if key in ring.keys]
-    own = [key for key in public.keys if key not in ring.keys]
-    numbers = {key.id: [str(each.version) for each in imported if each.id == key.id] for key in imported}
-    lines = [
-        f"{path} has key {key_id!r} version {', '.join(of)} of {source}" for key_id, of in numbers.items()
-    ]
+    before: dict[tuple[str, int], Key] = {}
+
+    def change(ring: Keyring) -> Keyring:
+        before.update({(key.id, key.version): key for key in ring.keys})
+        return with_imported(ring, public)
+
+    ring = _edit(path, permissions, change)
+    own_ids = {key.id for key in ring.keys if key.is_secret}
+    own = [key for key in public.keys if key.id in own_ids]
+    after = {(key.id, key.version): key for key in ring.keys}
+    changes, lines = [], []
+    others = [key for key in public.keys if key.id not in own_ids]
+    for key in others:
+        name, found = (key.id, key.version), after[key.id, key.version]
+        fields, kept = _differences(before.get(name, found), found), _differences(key, found)
+        what = "added" if name not in before else "changed" if fields else "unchanged"
+        changes.append({"id": key.id, "version": key.version, "is": what, "fields": fields, "kept": kept})
+        text = f"{what} {key.id!r} version {key.version}"
+        text += f": {', '.join(fields)}" if fields else ""
+        lines.append(text + (f"; kept narrower than in {source}: {', '.join(kept)}" if kept else ""))
     lines += [f"left out {key.id!r} version {key.version}: its secret is in {path}" for key in own]
-    text = "\n".join(lines) or f"{source} has no keys"
-    _show(imported, as_json=as_json, text=text, left_out=[_row(key) for key in own])
+    _show(
+        [after[key.id, key.version] for key in others],
+        as_json=as_json,
+        text="\n".join(lines) or f"{source} has no keys",
+        changes=changes,
+        left_out=[_row(key) for key in own],
+    )
+
+
+def _differences(one: Key, other: Key) -> list[str]:
+    """Return the names of the fields in which two versions differ."""
+    return [name for name in Key.__struct_fields__ if getattr(one, name) != getattr(other, name)]
 
 
 @keys.command("key-secret")

@@ -141,10 +141,14 @@ class WireFormatError(HeaderwareError, ValueError):
 class KeyringError(HeaderwareError):
     """A keyring that cannot be read or written, or a key that it does not hold.
 
-    ``missing`` is the path of a keyring file that does not exist.
+    ``missing`` is the path of a keyring file that does not exist. ``of_root`` says that the error is about
+    the keyring file of the roots that sign snapshots. ``public_only`` says that the keyring has only the
+    public half of the key that is to sign.
     """
 
     missing: str | None = None
+    of_root: bool = False
+    public_only: bool = False
 
 
 class KeyServiceError(KeyringError):

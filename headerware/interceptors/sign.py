@@ -40,7 +40,7 @@ from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.core.step import LoggedReasons
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
-from headerware.keyring.file import MAX_STALE_MS, naming_file, naming_key
+from headerware.keyring.file import MAX_STALE_MS, naming_file, naming_key, of_keyring_option
 from headerware.keyring.merkle import (
     INDEX_AND_COUNT_BYTES,
     MAX_RECORDS,
@@ -200,7 +200,7 @@ class Sign(Interceptor, frozen=True, kw_only=True):
             KeyringError: the keyring cannot be read, or does not have the key to sign with.
         """
         now_ms = context.now_ms()
-        with of_option("keyring"), naming_key(self.key_id):
+        with of_keyring_option("keyring", "keyring_root"), naming_key(self.key_id):
             file = KeyringFile(
                 self.keyring,
                 permissions=self.keyring_permissions,

@@ -42,8 +42,9 @@ MAX_BYTES: Final = 8_192
 ALGORITHMS: Final = ("Ed25519", "EdDSA", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256")
 """The algorithms that issuers can use. None has a shared secret, because readers could then issue, too."""
 _TYPES: Final = ("OKP", "EC", "RSA")
-_OTHER_TYPES: Final = ("oct", "AKP")
 """The types of keys that issuers may have (kty)."""
+_OTHER_TYPES: Final = ("oct", "AKP")
+"""Types that an error may name; any other text in kty may be a secret."""
 CERTIFY_USE: Final = "certify"
 DAY_S: Final = 86_400
 _LATEST_S: Final = 253_402_300_799
@@ -223,7 +224,7 @@ def _require_reliable(members: dict[str, Any], source: str) -> None:
         )
     if members.get("kty") not in _TYPES:
         kty = members.get("kty")
-        found = repr(kty) if kty in _OTHER_TYPES else "another type"  # anything else may be a secret
+        found = repr(kty) if kty in _OTHER_TYPES else "another type"
         raise ConfigError(f"{source}: expected keys of the types {', '.join(_TYPES)}, found {found}")
     if problem := jwk_weakness(members):
         raise ConfigError(f"{source}: key {members.get('kid')!r} cannot be relied on: {problem}")

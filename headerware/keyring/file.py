@@ -8,12 +8,12 @@ import math
 import os
 import shlex
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import KeyringError
+from headerware.core.errors import KeyringError, of_option
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import owned_by_another, read_plain, writable_by_others
 from headerware.keyring.document import decode_keyring
@@ -66,7 +66,7 @@ def read_keyring(
     any_owner = os.geteuid() == 0
     checks = None
     if root is not None:
-        checks = SnapshotChecks(_read(os.fspath(root), "owner", any_owner=any_owner).keyring)
+        checks = SnapshotChecks(_read_roots(os.fspath(root), any_owner=any_owner).keyring)
     return _read(
         os.fspath(path), permissions, checks, wall_clock_ms(), any_owner=any_owner, jwks=jwks
     ).keyring
@@ -141,7 +141,7 @@ class KeyringFile:
         trusted: tuple[_Stamp, ...] = ()
         if self._root is not None:
             counter_path = None if counter_file is None else os.fspath(counter_file)
-            roots = _read(self._root, "owner")
+            roots = _read_roots(self._root)
             self._checks, trusted = SnapshotChecks(roots.keyring, counter_path), (roots.stamp,)
         self._keyring, stamp, self._expires_ms = _read(self._path, permissions, self._checks, now_ms)
         self._stamps = stamp, *trusted
@@ -217,7 +217,7 @@ class KeyringFile:
             if stamps != self._stamps:
                 trusted: tuple[_Stamp, ...] = ()
                 if self._root is not None and self._checks is not None:
-                    roots = _read(self._root, "owner")
+                    roots = _read_roots(self._root)
                     self._checks.trust(roots.keyring)
                     trusted = (roots.stamp,)
                 found = _read(self._path, self._permissions, self._checks, now_ms)
@@ -260,10 +260,13 @@ def _missing(path: str, key_id: str | None = None, algorithm: str | None = None)
     if algorithm is not None:
         options += f" --algorithm {algorithm}"
     advice = f"name the file that has the keys, or make one: headerware keys generate {options}"
-    problem = _text(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
-    error = KeyringError(f"{problem}; {advice}")
+    error = KeyringError(f"{_not_found(path)}; {advice}")
     error.missing = path
     return error
+
+
+def _not_found(path: str) -> str:
+    return _text(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
 
 @contextmanager
@@ -280,13 +283,25 @@ def naming_key(key_id: str | None, algorithm: str | None = None) -> Iterator[Non
 
 
 @contextmanager
+def of_keyring_option(keyring: str, root: str) -> Iterator[None]:
+    """Put the option that names the wrong file, the keyring or the roots, before the path of an error."""
+    try:
+        yield
+    except KeyringError as error:
+        with of_option(root if error.of_root else keyring):
+            raise
+
+
+@contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """Add the keyring's path to an error about a key, unless the error names the path already."""
     try:
         yield
     except KeyringError as error:
         text, name = str(error), os.fspath(path)
-        raise KeyringError(text if name in text else f"keyring {name}: {text}") from error
+        found = KeyringError(text if name in text else f"keyring {name}: {text}")
+        found.public_only = error.public_only
+        raise found from error
 
 
 class _Found(NamedTuple):
@@ -324,6 +339,18 @@ def _read(
     elif problem := writable_by_others(path, status):
         raise KeyringError(f"keyring {path} {problem}")
     return _Found(keyring, _stamp(status), expires_ms)
+
+
+def _read_roots(path: str, *, any_owner: bool = False) -> _Found:
+    """Read the keyring file of the roots; nobody should make one here, because the roots' owner has it."""
+    try:
+        return _read(path, "owner", any_owner=any_owner)
+    except KeyringError as error:
+        found = error
+        if error.missing is not None:
+            found = KeyringError(f"{_not_found(path)}; name the file with the root's public half")
+        found.of_root = True
+        raise found from error.__cause__
 
 
 def _contents(path: str) -> tuple[bytes, os.stat_result, bool]:
@@ -368,5 +395,8 @@ def _text(path: str, error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) else None
     named = error.filename if isinstance(error, OSError) else None  # may be the file of the roots
     at = os.fsdecode(named or path)
-    where = "" if os.path.isabs(at) else f", in the working directory {os.getcwd()}"  # noqa: PTH117, PTH109 - text
+    where = ""
+    if not os.path.isabs(at):  # noqa: PTH117 - text
+        with suppress(OSError):  # the working directory may have been removed
+            where = f", in the working directory {os.getcwd()}"  # noqa: PTH109 - text
     return f"keyring {at} cannot be read: {reason or type(error).__name__}{where}"

@@ -263,10 +263,12 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"{later}: rotate the key with a --not-after in the future"
             )
         if not chosen.is_secret:
-            raise KeyringError(
+            error = KeyringError(
                 f"{_name(chosen)} has only its public half here: it verifies, but cannot sign; use the "
                 "keyring that has its private half"
             )
+            error.public_only = True
+            raise error
         return chosen
 
     def term_ms(self, key: Key) -> tuple[float, float]:

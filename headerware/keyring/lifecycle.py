@@ -278,8 +278,10 @@ def with_imported(keyring: Keyring, public: Keyring) -> Keyring:
     """Return the keyring with the public halves of other services' keys, as these services publish them.
 
     A key is the keyring's own if the keyring has a secret of one of its versions; own keys do not change.
-    Versions of other keys are added, or replaced with their status, revocation and limits. A version that is
-    revoked in the keyring stays there, also if ``public`` does not have it.
+    Versions of other keys are added, or replaced with their status, revocation and limits. Limits only become
+    narrower: a version keeps the limits that it has in the keyring, and a new version of a key keeps the
+    ``topics`` and the ``use`` of the newest version there. A version that is revoked in the keyring stays
+    there, also if ``public`` does not have it.
 
     Args:
         keyring: the keyring of a service that verifies the records of other services, and signs its own.
@@ -299,7 +301,12 @@ def with_imported(keyring: Keyring, public: Keyring) -> Keyring:
     known = {(key.id, key.version): key for key in keyring.keys}
     for key in public.keys:
         _require_importable(key, known.get((key.id, key.version)), is_own=key.id in own)
-    imported = {(key.id, key.version): key for key in public.keys if key.id not in own}
+    newest = {key.id: key for key in sorted(keyring.keys, key=lambda key: key.version)}
+    imported = {
+        (key.id, key.version): _narrowed(key, known.get((key.id, key.version)), newest.get(key.id))
+        for key in public.keys
+        if key.id not in own
+    }
     kept = [key for key in keyring.keys if (key.id, key.version) not in imported]
     changed = {key_id for key_id, _ in imported}
     for key in kept:
@@ -338,6 +345,37 @@ def _require_importable(key: Key, known: Key | None, *, is_own: bool) -> None:
             "file, and more of its records would be trusted again: the file may be an older one; if its "
             "offsets are right, state them with headerware keys revoke --from first"
         )
+
+
+def _narrowed(key: Key, known: Key | None, newest: Key | None) -> Key:
+    """Return an imported version with the limits that it and the keyring's version, or the newest, have."""
+    here = known or newest
+    if here is None:
+        return key
+    narrower: dict[str, Any] = {
+        "topics": _common_topics(here.topics, key.topics),
+        "use": tuple(purpose for purpose in key.use if purpose in here.use),
+    }
+    if known is not None:  # a new version has a term of its own
+        begins, ends = (known.not_before, key.not_before), (known.not_after, key.not_after)
+        narrower["not_before"] = max((each for each in begins if each is not None), default=None)
+        narrower["not_after"] = min((each for each in ends if each is not None), default=None)
+    changes = {name: value for name, value in narrower.items() if value != getattr(key, name)}
+    return _replace(key, **changes) if changes else key
+
+
+def _common_topics(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return patterns of topics that both allow; patterns are compared as text."""
+    if ours is None or theirs is None or ours == theirs:
+        return ours if theirs is None else theirs
+    if not ours or not theirs:
+        return ()
+    excluded = dict.fromkeys(pattern for pattern in (*ours, *theirs) if pattern.startswith("!"))
+    included, others = ([each for each in of if not each.startswith("!")] for of in (theirs, ours))
+    if included and others:
+        included = [pattern for pattern in included if pattern in others]
+        return (*included, *excluded) if included else ()
+    return (*included, *others, *excluded)
 
 
 def _select(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:

@@ -239,7 +239,7 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
         except HeaderwareError as error:
             # One chain often serves both sides, but only producers have the id of a key and its private half.
             status: Status = "fail" if side else "warn"
-            fits = not isinstance(error, KeyringError) or "only its public half" in str(error)
+            fits = not isinstance(error, KeyringError) or error.public_only
             name_side = f"if this application is not a {each}, name its side with --side"
             advice = name_side if side is None and fits else None
             yield Finding(check=check, status=status, found=str(error), advice=advice)

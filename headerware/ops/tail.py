@@ -69,7 +69,7 @@ FIELD_PREFIX: Final = "hw-encrypted:"
 _MAX_FIELDS: Final = 100
 """How many encrypted fields of a record are shown."""
 _MAX_PATH: Final = 1_000
-"""How many characters the path of an encrypted field may have to be shown."""
+"""How many characters the path of an encrypted field may have, and how many levels, to be shown."""
 _MAX_MESSAGES: Final = 1_024
 """How many messages in slices are remembered because their first slice met the conditions."""
 
@@ -812,12 +812,15 @@ def _field_texts(value: Any) -> Iterator[tuple[str, str]]:
             value = msgspec.json.decode(value)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return
-    # Iterators, and not lists: the writer of a record may have made many names beneath a long path.
+    # Iterators, and not lists, and no path longer than can be shown: the writer of a record may have made
+    # many names beneath a long path, or many levels of them.
     inside: list[Iterator[tuple[str, Any]]] = [iter([("", value)])]
     while inside:
         path, item = next(inside[-1], (None, None))
         if path is None:
             inside.pop()
+        elif len(inside) > _MAX_PATH:
+            continue
         elif isinstance(item, Mapping):
             inside.append(_named(path, item))
         elif isinstance(item, list):
@@ -827,10 +830,15 @@ def _field_texts(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _named(path: str, fields: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each field of an object, as the option ``fields`` writes paths."""
+    """Yield the path and the value of each field of an object, as the option ``fields`` writes paths.
+
+    Fields whose path would be too long are left out.
+    """
     for name, value in fields.items():
-        step = str(name).replace("\\", r"\\").replace(".", r"\.")
-        yield f"{path}.{step}" if path else step, value
+        step = str(name)
+        if len(path) + len(step) <= _MAX_PATH:
+            step = step.replace("\\", r"\\").replace(".", r"\.")
+            yield f"{path}.{step}" if path else step, value
 
 
 # The reader and the view together

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
@@ -15,6 +16,8 @@ from headerware.keyring import Keyring, encode_keyring, public_part, read_keyrin
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from headerware.keyring import Key
 
     Refusal = Callable[[Path, str], None]
 
@@ -138,6 +141,85 @@ class TestForeignKey:
 
     def test_is_refused_as_the_next_version_of_the_own_key(self, public: Path, is_refused: Refusal) -> None:
         is_refused(self.forged(public, "packing", version=2), "has its secret here")
+
+
+class TestLimits:
+    """A file that would let a key sign more than the keyring lets it."""
+
+    LIMITS: Final[dict[str, Any]] = {
+        "topics": ("orders", "!orders.test"),
+        "use": ("sign",),
+        "not_before": datetime(2026, 1, 1, tzinfo=UTC),
+        "not_after": datetime(2099, 1, 1, tzinfo=UTC),
+    }
+
+    @pytest.fixture
+    def imported(self, public: Path, packing: Path) -> Callable[..., tuple[Key, str]]:
+        """Return a function that imports shop with limits, and returns its version and what was printed."""
+
+        def imported(version: int = 1, **limits: Any) -> tuple[Key, str]:
+            ring = read_keyring(packing)
+            limited = [
+                msgspec.structs.replace(key, **self.LIMITS) if key.id == "shop" else key for key in ring.keys
+            ]
+            packing.write_bytes(encode_keyring(Keyring(keys=tuple(limited))))
+            (given,) = read_keyring(public).keys
+            keys = [msgspec.structs.replace(given, **limits)]
+            if version > 1:
+                (forged,) = public_part(with_new_key(Keyring(), "shop", "ed25519"))[0].keys
+                keys = [
+                    msgspec.structs.replace(given, status="retired"),
+                    msgspec.structs.replace(forged, version=version, **limits),
+                ]
+            public.write_bytes(encode_keyring(Keyring(keys=tuple(keys))))
+            arguments = ["keys", "import-public", "--keyring", str(packing), "--from", str(public)]
+            result = CliRunner().invoke(main, arguments)
+            assert result.exit_code == 0, result.stderr
+            return read_keyring(packing).verifying_key("shop", version), result.stdout
+
+        return imported
+
+    @pytest.mark.parametrize(
+        ("name", "wider"),
+        [
+            ("topics", None),
+            ("topics", ("orders", "bills")),
+            ("topics", ("!orders.test",)),
+            ("use", ("sign", "certify")),
+            ("not_before", None),
+            ("not_before", datetime(2025, 1, 1, tzinfo=UTC)),
+            ("not_after", None),
+            ("not_after", datetime(2100, 1, 1, tzinfo=UTC)),
+        ],
+    )
+    def test_of_a_version_are_not_widened(
+        self, imported: Callable[..., tuple[Key, str]], name: str, wider: Any
+    ) -> None:
+        key, said = imported(**{**self.LIMITS, name: wider})
+        assert getattr(key, name) == self.LIMITS[name]
+        assert said.startswith("unchanged 'shop' version 1; kept narrower than in ")
+        assert said.endswith(f": {name}\n")
+
+    @pytest.mark.parametrize(("name", "wider"), [("topics", None), ("use", ("sign", "certify"))])
+    def test_are_not_widened_by_a_new_version(
+        self, imported: Callable[..., tuple[Key, str]], name: str, wider: Any
+    ) -> None:
+        key, said = imported(version=2, **{name: wider})
+        assert getattr(key, name) == self.LIMITS[name]
+        assert "added 'shop' version 2; kept narrower" in said
+
+    def test_are_those_of_no_topic_if_no_pattern_is_in_both(
+        self, imported: Callable[..., tuple[Key, str]]
+    ) -> None:
+        key, said = imported(**{**self.LIMITS, "topics": ("*",)})
+        assert key.topics == ()
+        assert said.startswith("changed 'shop' version 1: topics; kept narrower than in ")
+
+    def test_are_narrowed(self, imported: Callable[..., tuple[Key, str]]) -> None:
+        narrower = {"topics": (), "not_after": datetime(2098, 1, 1, tzinfo=UTC)}
+        key, said = imported(**{**self.LIMITS, **narrower})
+        assert (key.topics, key.not_after) == ((), narrower["not_after"])
+        assert said == "changed 'shop' version 1: topics, not_after\n"
 
 
 class TestBrokenFile:

@@ -28,10 +28,9 @@ from headerware.core.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
     NoSuchKeyError,
-    of_option,
 )
 from headerware.core.options import PATH
-from headerware.keyring.file import MAX_STALE_MS, KeyringFile, Permissions
+from headerware.keyring.file import MAX_STALE_MS, KeyringFile, Permissions, of_keyring_option
 from headerware.keyring.services.service import KeyServiceOptions, Wrapped
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
         Raises:
             KeyringError: the keyring cannot be read.
         """
-        with of_option("keyring"):
+        with of_keyring_option("keyring", "root"):
             file = KeyringFile(
                 os.fspath(self.keyring),
                 permissions=self.permissions,

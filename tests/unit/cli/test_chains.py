@@ -275,6 +275,16 @@ class TestCheck:
                 "4:32",
                 "headerware keys generate --keyring {folder}/no.json --id a --algorithm aes-256\n",
             ),
+            (
+                'type = "sign"\nkey_id = "a"\nkeyring = "no.json"\nkeyring_root = "root.pub"',
+                "5:1",
+                "{folder}/root.pub cannot be read: No such file or directory; name the file with",
+            ),
+            (
+                'type = "encrypt"\nkey_id="a"\nkey_service = {type="file",keyring="no.json",root="root.pub"}',
+                "4:46",
+                "{folder}/root.pub cannot be read: No such file or directory; name the file with",
+            ),
             ('type = "sign"\nkey_id = "order"\nkeyring = "keys.json"', "3:1", "did you mean 'orders'?"),
             (
                 'type = "encrypt"\nkey_id = "orders"\nkey_service = { type = "file", keyring = "keys.json" }',

@@ -194,6 +194,16 @@ class TestKeyringFile:
             KeyringFile(tmp_path / "none.json")
         assert f"headerware keys generate --keyring {tmp_path}/none.json --id NAME" in str(raised.value)
 
+    def test_missing_file_is_named_in_a_folder_that_was_removed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "removed"
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        folder.rmdir()
+        with pytest.raises(KeyringError, match=r"keyring none\.json cannot be read: No such file"):
+            KeyringFile("none.json")
+
     def test_corrupt_file_is_named(self, tmp_path: Path) -> None:
         bad = tmp_path / "bad.json"
         bad.write_bytes(b"{")

@@ -252,6 +252,14 @@ class TestFollowing:
         assert file.current(NOW_MS + 4_000) == KEYS
         assert file.failure is None
 
+    def test_a_root_that_never_was_is_not_to_be_made_here(self, files: Distribution) -> None:
+        files.root.unlink()
+        for read in (files.follow, lambda: read_keyring(files.path, root=files.root)):
+            with pytest.raises(KeyringError, match=r"root\.pub cannot be read: No such file") as raised:
+                read()
+            assert (raised.value.missing, raised.value.of_root) == (None, True)
+            assert "headerware keys generate" not in str(raised.value)
+
     def test_secrets_in_it_are_for_the_owner(self, files: Distribution) -> None:
         files.path.chmod(0o644)
         with pytest.raises(KeyringError, match="holds secrets that others can reach"):

@@ -120,6 +120,16 @@ class TestChain:
         (found,) = (one for one in examine(wrong) if one.check == "chain as a producer")
         assert found.advice is None
         assert "did you mean 'k'?" in found.found
+        named = chain_file(
+            tmp_path, 'type = "sign"', 'keyring = "keys.json"', 'key_id = "only its public half"'
+        )
+        (found,) = (one for one in examine(named) if one.check == "chain as a producer")
+        assert found.advice is None
+        ring = public_part(with_new_key(Keyring(), "k", "ed25519"))[0]
+        (tmp_path / "keys.json").write_bytes(encode_keyring(ring))
+        half = chain_file(tmp_path, 'type = "sign"', 'keyring = "keys.json"', 'key_id = "k"')
+        (found,) = (one for one in examine(half) if one.check == "chain as a producer")
+        assert found.advice == "if this application is not a producer, name its side with --side"
 
     def test_a_missing_keyring_is_made_with_the_key_that_the_step_needs(self, tmp_path: Path) -> None:
         service = 'key_service = { type = "file", keyring = "no.json" }'
