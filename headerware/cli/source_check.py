@@ -74,12 +74,12 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     for file in source_files(path):
         try:
             checked.append(_checked(str(file), opens=opens))
-        except HeaderwareError as error:
+        except (HeaderwareError, click.ClickException) as error:
             wrong = True
             if as_json:
                 show_error(error)
             else:
-                click_error(error).show()
+                (click_error(error) if isinstance(error, HeaderwareError) else error).show()
     if wrong and not checked:
         sys.exit(1)
     if not wrong:
