@@ -220,11 +220,11 @@ def _first_line(program: str) -> list[str]:
 
 
 def _switches(arguments: list[str]) -> str:
-    """Return the letters of a Python's own options, which end before its script and at ``-c`` and ``-m``."""
+    """Return the letters of a Python's own options, up to its script, ``-``, ``-c`` or ``-m``."""
     found, rest = "", iter(arguments)
     for option in rest:
         letters = re.match("-[^cmWX]*", option)
-        if letters is None:
+        if letters is None or option == "-":
             break
         found += letters[0]
         with_value = option[letters.end() :]

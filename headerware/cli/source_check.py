@@ -22,7 +22,7 @@ from headerware.core.errors import ConfigError, HeaderwareError, KeyringError, S
 from headerware.core.files import read_text
 from headerware.core.order import idle_on, precedes_bytes, weaknesses
 from headerware.core.printable import counted
-from headerware.core.toml import locate
+from headerware.core.toml import find_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,12 +74,12 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     for file in source_files(path):
         try:
             checked.append(_checked(str(file), opens=opens))
-        except HeaderwareError as error:
+        except (HeaderwareError, click.ClickException) as error:
             wrong = True
             if as_json:
                 show_error(error)
             else:
-                click_error(error).show()
+                (click_error(error) if isinstance(error, HeaderwareError) else error).show()
     if wrong and not checked:
         sys.exit(1)
     if not wrong:
@@ -108,7 +108,7 @@ def _checked(file: str, *, opens: bool) -> _Checked:
         if error.file is not None:
             raise
         if isinstance(error, ConfigError):
-            locate(error, f"{file}: {error.path}", {file: read_text(Path(file))})
+            _locate(error, file)
         if error.file is not None:
             raise
         text = str(error)
@@ -117,6 +117,16 @@ def _checked(file: str, *, opens: bool) -> _Checked:
         raise ConfigError(text if text.startswith(file) else f"{file}: {text}") from error
     warnings = [*unserialized, *weaknesses(tuple(chain)), *idle_on(tuple(chain), _topics(loaded))]
     return _Checked(file, loaded, chain, warnings, list(dict.fromkeys(_asked(loaded))) if opens else [])
+
+
+def _locate(error: ConfigError, file: str) -> None:
+    """Add the line and the column to an error if the file has the option, at its root or in [kafka]."""
+    text = read_text(Path(file))
+    place = find_option(text, error.path)
+    if place is None and (in_kafka := find_option(text, f"kafka.{error.path}")) != find_option(text, "kafka"):
+        place = in_kafka
+    if place is not None:
+        error.located(file, *place)
 
 
 def _open(loaded: RunConfig, chain: Chain) -> None:

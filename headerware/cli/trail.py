@@ -14,14 +14,16 @@ from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
 from headerware.cli.options import (
     config_option,
+    is_from_environment,
     last_records_option,
     partition_option,
     total_time_option,
 )
 from headerware.cli.tables import output_console
-from headerware.core.chain import Chain, load_chain
+from headerware.core.chain import load_chain
+from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.dead_letter import origin_of
-from headerware.core.errors import HeaderError, WireFormatError, position
+from headerware.core.errors import HeaderError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.core.printable import printable
 from headerware.core.topics import TopicPatterns
@@ -46,7 +48,8 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 @click.argument("topic", required=False)
 @config_option(
     "The chain's file, whose step sign verifies the records; without this, HEADERWARE_CONFIG names the file, "
-    "or nothing is verified."
+    "or nothing is verified.",
+    exists=False,
 )
 @cluster_options
 @partition_option
@@ -89,26 +92,37 @@ def trail(
         return
     settings = cluster.settings_for("TOPIC")
     group_id = "headerware-trail"
-    chain = Chain() if config is None else load_chain(config)
     with (
         kafka_errors(topic),
         TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout_s) as reader,
         ExitStack() as stack,
     ):
         verification = None
-        if any(isinstance(step, Sign) and TopicPatterns(step.topics).matches(topic) for step in chain):
-            log_nothing()  # a log line would appear among the records
-            verification = stack.enter_context(
-                closing(Verification(chain, topic, cluster_id=reader.cluster_id))
-            )
+        why = "no chain was given (-c)" if config is None else f"{config} does not sign {topic}"
+        try:
+            verification = None if config is None else _verification(config, topic, reader.cluster_id)
+        except HeaderwareError as error:
+            if not is_from_environment("config"):
+                raise
+            why = f"{CONFIG_VARIABLE}: {error}"
+        if verification is not None:
+            stack.enter_context(closing(verification))
         show = _RecordPrinter(reader.cluster_id, verification, as_json=as_json)
         reader.start(Start("last", count) if offset is None else Start("offset", offset), limit=count)
         if verification is None and not as_json:
-            why = "no chain was given (-c)" if config is None else f"{config} does not sign {topic}"
             click.echo(f"{printable(why)}: trails are as their writers claim", err=True)
         for batch in reader.to_end():
             for message in batch:
                 show(message)
+
+
+def _verification(config: str, topic: str, cluster_id: str | None) -> Verification | None:
+    """Return what verifies a topic's records; None if the chain does not sign them."""
+    chain = load_chain(config)
+    if any(isinstance(step, Sign) and TopicPatterns(step.topics).matches(topic) for step in chain):
+        log_nothing()  # a log line would appear among the records
+        return Verification(chain, topic, cluster_id=cluster_id)
+    return None
 
 
 def _check_usage(

@@ -163,7 +163,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_open(self, conf: dict[str, Any]) -> None:
         # Two producers, because we wait for dead letters, and never for reports.
-        dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
+        dead_letters, reports = DeadLetters(conf), DeadLetters(conf, is_checked=True)
         context = consumer_context(self, conf, dead_letters.publish, dead_letters, reports)
         assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - it was made there
         self._hw_cluster_id, self._hw_dead_letters = context.cluster_id, dead_letters

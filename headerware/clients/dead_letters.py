@@ -37,7 +37,8 @@ _TIMEOUT_MS: Final = 30_000
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
 """How long a topic that has failed gets no other dead letter; less than any pause between attempts."""
-_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
+_CONNECTING: Final = ("bootstrap.servers", "metadata.broker.list", "security.protocol", "oauth_cb")
+"""The settings by which a client connects, asks for a token, or loads certificates."""
 _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 """Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
@@ -80,13 +81,15 @@ class PublishedRecord:
 class DeadLetters:
     """Publish records with the consumer's own connection settings; may be used by several threads.
 
-    The consumer's ``headerware.dead_letter.<key>`` overrides a key of the producer.
+    The consumer's ``headerware.dead_letter.<key>`` overrides a key of the producer. These keys are checked
+    now, unless another object with the same settings has checked them.
     """
 
-    def __init__(self, conf: Mapping[str, Any]) -> None:
+    def __init__(self, conf: Mapping[str, Any], *, is_checked: bool = False) -> None:
         self._conf = _producer_settings(conf)
-        if any(key.startswith(DEAD_LETTER) for key in conf):
-            _require_settings(self._conf)
+        own = {key: value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
+        if own and not is_checked:
+            _require_settings(_producer_settings(own))
         self._lock = RLock()  # a report may come while a record is queued
         self._producer: cimpl.Producer | None = None
         self._is_closed = False
@@ -205,10 +208,12 @@ def dead_letter_error(topic: str, error: Exception) -> DeadLetterError:
 
 
 def _require_settings(conf: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if librdkafka refuses a producer's settings; connect to no broker."""
-    offline = {key: value for key, value in conf.items() if key not in _SERVERS} | {"log_level": 0}
+    """Raise a ConfigError if librdkafka refuses a producer's settings; neither connect nor authenticate."""
+    offline = {
+        key: value for key, value in conf.items() if key not in _CONNECTING and not key.startswith("sasl.")
+    }
     try:
-        cimpl.Producer(offline)
+        cimpl.Producer(offline | {"log_level": 0})
     except KafkaException as error:
         advice = advice_on(error)
         text = f"{error.args[0].str()} ({advice})" if advice else error.args[0].str()

@@ -108,7 +108,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             initialise(_C.__init__, self, raw)
             return
         # Two producers, because we wait for dead letters, and never for reports.
-        dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
+        dead_letters, reports = DeadLetters(rest), DeadLetters(rest, is_checked=True)
         session = self._hw_session = self._hw_chain.open(
             msgspec.structs.replace(
                 consumer_context(self, rest, dead_letters.store, dead_letters, reports),

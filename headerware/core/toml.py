@@ -136,11 +136,16 @@ def position_of(text: str, place: str) -> tuple[int, int]:
         text: the document.
         place: the option as errors have it, such as ``interceptors[1] (sign).key_id``.
     """
+    return find_option(text, place) or (1, 1)
+
+
+def find_option(text: str, place: str) -> tuple[int, int] | None:
+    """Return the line and the column of an option, or else of its table; None if the document has neither."""
     found = positions(text)
     path = _path_of(tomllib.loads(text), place)
     while path and path not in found:
         path = path[:-1]
-    return found.get(path, (1, 1))
+    return found.get(path)
 
 
 def positions(text: str) -> dict[KeyPath, tuple[int, int]]:

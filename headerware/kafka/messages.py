@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import HeaderError, position
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 _new_headers = tuple.__new__
 
 
-class UnreadHeaders(dict[str, bytes | None]):
+class UnreadHeaders(Mapping[str, bytes | None]):
     """Headers that cannot be read, or must not be; the session's boundary refuses their record.
+
+    Not a dict, of which confluent-kafka's producer would read the items without a call of these methods.
 
     Args:
         where: the position of the record.
@@ -23,14 +26,22 @@ class UnreadHeaders(dict[str, bytes | None]):
     """
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__({where: None})
+        self._where: Final = where
         self.why: Final = why
+
+    def __len__(self) -> int:
+        """Return 1, so that they are not taken for no headers."""
+        return 1
 
     def items(self) -> Any:
         """Raise a HeaderError."""
-        raise HeaderError(f"{next(super().__iter__())}: {self.why}, so the record is refused")
+        raise HeaderError(f"{self._where}: {self.why}, so the record is refused")
 
     def __iter__(self) -> Any:
+        """Raise a HeaderError."""
+        return self.items()
+
+    def __getitem__(self, name: str) -> Any:
         """Raise a HeaderError."""
         return self.items()
 

@@ -18,7 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import UnionType
-from typing import Any, Final, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import DROP
@@ -188,17 +199,20 @@ def _fits(given: Any, takes: Any) -> bool:
     given_kinds, taken_kinds = classes_of(given), classes_of(takes)
     if not given_kinds or not taken_kinds:
         return True
-    return any(
-        issubclass(one, other) or issubclass(other, one) for one in given_kinds for other in taken_kinds
-    )
+    try:
+        return any(
+            issubclass(one, other) or issubclass(other, one) for one in given_kinds for other in taken_kinds
+        )
+    except TypeError:  # a Protocol, for instance, which only type checkers compare
+        return True
 
 
 def classes_of(hint: Any) -> tuple[type, ...]:
-    """Return the classes of a type, or of each part of a union."""
+    """Return the classes of a type, or of each part of a union; a TypedDict is a dict."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return tuple(kind for part in get_args(hint) for kind in classes_of(part))
-    found = hint if origin is None else origin
+    found = origin or (dict if is_typeddict(hint) else hint)
     return (found,) if isinstance(found, type) else ()
 
 

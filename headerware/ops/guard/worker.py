@@ -491,13 +491,13 @@ class Guard(FollowsFile):
         begins = self._begin_partitions(consumer, readable)
         consumer.assign(begins)
         reading = {(each.topic, each.partition) for each in begins}
-        deadline = time.monotonic() + self._timeout_s
+        waited_s = 0.0  # in reads alone: to decide about records may take longer
         while reading and not self._stop.is_set():
+            began = time.monotonic()
             count, ended = self._read(consumer, judge)
             reading -= ended
-            if count or ended:
-                deadline = time.monotonic() + self._timeout_s
-            elif time.monotonic() > deadline:
+            waited_s = 0.0 if count or ended else waited_s + time.monotonic() - began
+            if waited_s > self._timeout_s:
                 missing = f"{counted(len(reading), 'partition')}, such as {position(*min(reading), None)},"
                 text = f"neither a record nor the end of {missing} came within {self._timeout_s:g} s"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))  # noqa: SLF001 - a public code

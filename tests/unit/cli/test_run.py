@@ -242,6 +242,10 @@ class TestSwitchesOfPython:
         done = run(sys.executable, *command, PYTHONPATH=str(application.parent))
         assert (done.returncode, done.stdout.split()[0]) == (0, "['trail']"), done.stderr
 
+    def test_of_a_program_from_standard_input_are_taken(self, run: Callable[..., Answer]) -> None:
+        done = run(sys.executable, "-", "-E")
+        assert (done.returncode, done.stderr) == (0, "")
+
     def test_are_taken_when_all_is_off(self, run: Callable[..., Answer], application: Path) -> None:
         done = run(sys.executable, "-I", application, HEADERWARE_DISABLED="1")
         assert (done.returncode, done.stdout) == (0, "no chain\n"), done.stderr

@@ -388,6 +388,43 @@ class TestCheck:
             in result.stderr
         )
 
+    @pytest.mark.parametrize(
+        ("line", "problem"),
+        [
+            ('"headerware.procesing" = "explicit"', "headerware.procesing: "),
+            ('"interceptors" = "nonsense"', "interceptors"),
+        ],
+    )
+    def test_places_an_error_of_the_clients_settings(self, config: Path, line: str, problem: str) -> None:
+        config.write_text(f"{config.read_text()}{line}\n")
+        result = invoke("check", config)
+        number = len(config.read_text().splitlines())
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"{config}:{number}:1: error: ")
+        assert problem in result.stderr
+
+    def test_does_not_place_an_error_that_has_no_line(self, config: Path) -> None:
+        config.write_text(f'{config.read_text()}"headerware.config" = "none.toml"\n')
+        result = invoke("check", config)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"Error: {config}: {config.parent / 'none.toml'}: cannot be read")
+
+    @pytest.mark.parametrize("form", [(), ("--json",)])
+    def test_opened_checks_a_folder_also_if_a_part_of_one_is_missing(
+        self, folder: Path, form: tuple[str, ...]
+    ) -> None:
+        (folder / "chain.toml").write_text(
+            '[[interceptors]]\ntype = "claim_check"\n'
+            f'stores = {{ archive = {{ type = "folder", path = "{folder / "objects"}" }} }}\n'
+        )
+        one = folder / "one.toml"
+        servers = (folder / "kafka.toml").read_text()
+        one.write_text(f'{one.read_text()}{servers}"headerware.config" = "chain.toml"\n')
+        result = invoke("check", folder, "--open", *form)
+        assert result.exit_code == 1
+        assert "object store archive" in result.output
+        assert f"{folder / 'two.toml'}" in result.stdout
+
     def test_checks_a_folder(self, folder: Path) -> None:
         assert len(answer("check", folder)) == 2
         (folder / "one.toml").write_text("nonsense")

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from headerware import Chain, Consumer, Interceptor, Producer, Record, load_chain
 from headerware.cli import main
 from headerware.cli.trail import trail, trail_lines
-from headerware.core.errors import WireFormatError
+from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.interceptors import HeaderIds, Slice, Trail
 from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
 from headerware.keyring import with_new_key
@@ -54,6 +54,10 @@ class TestTrailOfAHeader:
         result = run("--value", "1,at=0;by=%C2%9B2J%E2%80%AE", "--json")
         assert result.output.isascii()
         assert json.loads(result.output)["result"]["entries"][0]["by_whom"] == "\x9b2J\u202e"
+
+    def test_asks_for_no_chain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_CONFIG", "/nowhere/chain.toml")
+        assert run("--value", VALUE.decode()).exit_code == 0
 
     def test_that_is_corrupt_raises_what_the_root_shows(self) -> None:
         result = run("--value", "2")
@@ -300,6 +304,24 @@ class TestTrailOfATopic:
         result = run("--bootstrap-servers", self.servers, topic, "-c", str(other))
         assert (result.exit_code, result.stderr) == (0, f"{other} does not sign {topic}: {claims}")
         assert {one["verified"] for one in self._json(topic)} == {None}
+
+    def test_shows_claims_if_the_chain_of_the_environment_cannot_be_opened(
+        self, topic: str, signing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "keys.json").unlink()
+        missing = str(tmp_path / "none.toml")
+        for path in (signing, missing):
+            monkeypatch.setenv("HEADERWARE_CONFIG", path)
+            result = run("--bootstrap-servers", self.servers, topic)
+            assert result.exit_code == 0, result.output
+            assert result.stderr.startswith("HEADERWARE_CONFIG: ")
+            assert result.stderr.endswith(": trails are as their writers claim\n")
+            assert topic in result.stdout
+            assert "(not verified)" not in result.stdout
+        monkeypatch.delenv("HEADERWARE_CONFIG")
+        for path in (signing, missing):
+            refused = run("--bootstrap-servers", self.servers, topic, "-c", path)
+            assert isinstance(refused.exception, HeaderwareError)
 
     def _raw(self, topic: str, offset: int) -> list[confluent_kafka.Message]:
         reader = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "raw"})

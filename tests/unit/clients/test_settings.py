@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -69,6 +70,30 @@ class TestDeadLetterSettings:
     def test_that_are_right_are_taken(self) -> None:
         conf = {**UNREACHABLE, "group.id": "g", "headerware.dead_letter.acks": "all"}
         Consumer(conf, chain=CHAIN).close()
+
+    def test_are_checked_once_and_without_a_token(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made, tokens = [], []
+
+        def producer(conf: dict[str, Any]) -> cimpl.Producer:
+            made.append(conf)
+            return cimpl_producer(conf)
+
+        def token(_: str) -> tuple[str, float]:
+            tokens.append("token")
+            return "token", time.time() + 3600
+
+        cimpl_producer = cimpl.Producer
+        monkeypatch.setattr(cimpl, "Producer", producer)
+        oauth = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
+        conf = {**UNREACHABLE, **oauth, "group.id": "g", "headerware.dead_letter.acks": "all"}
+        Consumer(conf, chain=CHAIN).close()
+        assert len(made) == len(tokens) == 1, "the token is the consumer's"
+
+    def test_are_not_blamed_for_a_connection_that_is_wrong(self) -> None:
+        wrong = {"security.protocol": "ssl", "ssl.ca.location": "/nowhere/ca.pem"}
+        conf = {**UNREACHABLE, **wrong, "group.id": "g", "headerware.dead_letter.acks": "all"}
+        with pytest.raises(KafkaException, match="ssl"):
+            Consumer(conf, chain=CHAIN)
 
 
 class TestCommonProperties:

@@ -250,3 +250,7 @@ class TestHeadersThatAreNotUtf8:
             for use in uses:
                 with pytest.raises(HeaderError, match=r"\[0\]@0: a header's name is not UTF-8"):
                     use(first.headers())
+            wire = confluent_kafka.Producer(connection)
+            with pytest.raises(TypeError):
+                wire.produce(topic, b"a", headers=first.headers())
+            assert len(wire) == 0, "nothing is sent in place of the headers"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 import pytest
 
@@ -119,6 +119,34 @@ def test_are_refused_if_the_extractor_gives_something_else() -> None:
 @pytest.mark.parametrize("listed", [[Anything(), Parse()], [Parse(), Anything(), Show()], [Parse(), Show()]])
 def test_fit_where_types_say_nothing_or_meet(listed: list[Any]) -> None:
     assert len(Transformers(listed)) == len(listed)
+
+
+class Order(TypedDict):
+    id: str
+
+
+class HasId(Protocol):
+    id: str
+
+
+class OfOrders(Transformer[Order, Order], frozen=True, kw_only=True):
+    def transform(self, given: Order) -> Order:
+        return given
+
+
+class OfIds(Transformer[HasId, HasId], frozen=True, kw_only=True):
+    def transform(self, given: HasId) -> HasId:
+        return given
+
+
+@pytest.mark.parametrize("listed", [[OfOrders()], [OfOrders(), OfOrders()], [OfIds()], [OfOrders(), OfIds()]])
+def test_fit_a_typed_dict_and_a_protocol(listed: list[Any]) -> None:
+    assert len(Transformers(listed, given=dict | list | None)) == len(listed)
+
+
+def test_of_a_typed_dict_are_refused_if_no_dict_is_given() -> None:
+    with pytest.raises(ConfigError, match="OfOrders takes Order, but the type of the input is bytes"):
+        Transformers([OfOrders()], given=bytes)
 
 
 def test_must_be_initialized() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -340,6 +341,24 @@ class TestADryRun:
             expected = rf"nor the end of 2 partitions, such as {INGRESS}\[0\], came within 2 s"
             with pytest.raises(KafkaException, match=expected):
                 guard.dry_run()
+
+    def test_does_not_count_the_time_of_its_decisions_as_waiting(self, ingress: Ingress) -> None:
+        timeout_s = 1.0
+        guard, answers = guard_of(ingress, look_back_s=0, timeout_s=timeout_s), Answers()
+        (record,) = ingress.sent(b"1")
+        end = KafkaError(KafkaError._PARTITION_EOF)
+        messages = [
+            message_of(record, offset=5),
+            None,
+            None,
+            None,
+            message_of(record, offset=6, error=end),
+            None,
+        ]
+        answers.poll = lambda _: messages.pop(0)  # type: ignore[attr-defined]
+        guard._judge_to_ends(answers, lambda _: time.sleep(timeout_s + 0.1))
+        assert not messages
+        guard._close()
 
     @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
     def test_ends_without_a_topic_that_is_deleted_meanwhile(self, ingress: Ingress, code: int) -> None:
