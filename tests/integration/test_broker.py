@@ -133,9 +133,9 @@ class TestKafkaBroker:
     def test_a_port_that_was_asked_for_and_is_taken_is_tried_once(self, kafka_broker: KafkaBroker) -> None:
         _, _, port = kafka_broker.bootstrap_servers.rpartition(":")
         broker = KafkaBroker(port=int(port))
-        with pytest.raises(BrokerError, match=r"(?s)did not start.*Address already in use"):
+        with pytest.raises(BrokerError, match=f"port {port} is in use; name another one"):
             broker.start()
-        assert broker.logs().count("Starting controller") == 1
+        assert broker.logs() == "", "Java was not started"
         assert broker.pid is None
         broker.close()
 

@@ -159,8 +159,25 @@ class TestDescriptions:
         )
         found = described(spark)[before:]
         assert letters == [b"v"]
-        works = Counter(text.removeprefix("files, batch 0: ") for text in found if "batch 0" in text)
+        works = {text.removeprefix("files, batch 0: ") for text in found if "batch 0" in text}
         assert works == {
+            "decode",
+            "reassemble",
+            "keep waiting slices",
+            "dead letters",
+            "find repeats",
+            "write",
+        }
+        assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+    @pytest.mark.one_spark  # later releases count each stage of an adaptive query as a job
+    def test_a_batch_takes_few_jobs(self, spark: SparkSession, folder: Folder) -> None:
+        before = len(described(spark))
+        forged = Record(TOPIC, b"v", headers=Headers([("hw.compress", b"zstd")]))
+        folder.add([*sent(b"small", LARGE)[:3], forged])
+        folder.run(dead_letters=lambda frame, batch: frame.collect())
+        found = [text for text in described(spark)[before:] if text.startswith("files, batch 0")]
+        assert Counter(text.removeprefix("files, batch 0: ") for text in found) == {
             "decode": 1,
             "reassemble": 1,
             "keep waiting slices": 1,
@@ -168,7 +185,6 @@ class TestDescriptions:
             "find repeats": 2,
             "write": 2,  # the sink of these tests computes its frame twice
         }
-        assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
     def test_of_progress_is_one_line(self, folder: Folder) -> None:
         folder.add(sent(b"small", LARGE)[:3])

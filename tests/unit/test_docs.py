@@ -298,9 +298,9 @@ class TestConfigurations:
         }
         assert {row[0].partition("](")[2].rstrip(")") for row in table(TEMPLATE_PAGE, "file")} == files
 
-    def test_the_guide_to_an_interceptor_names_all_groups_of_entry_points(self) -> None:
+    def test_the_page_of_hooks_names_all_groups_of_entry_points(self) -> None:
         groups = {each.group for each in CATALOGUES} - {None}
-        named = " ".join(row[0] for row in table(f"{GUIDES}write-an-interceptor.md", "group"))
+        named = " ".join(row[0] for row in table("docs/hooks.md", "group"))
         assert set(re.findall(r"headerware\.\w+", named)) == groups
 
 
