@@ -63,9 +63,11 @@ SHOWN: Final = {
 SAID: Final = {
     "files_source.py": ("tables: reads files, sends to topic tables, exactly once",),
     "guard.py": (  # the embedded cluster has only such topics
-        "the topic ingress.orders-example has message.timestamp.type=CreateTime, so producers choose the "
-        "timestamps by which the guard reads records again, and after a restart copies of records with old "
-        "timestamps may pass; set LogAppendTime",
+        (
+            "the topic ingress.orders-example has message.timestamp.type=CreateTime, so producers choose the "
+            "timestamps by which the guard reads records again, and after a restart copies of records with "
+            "old timestamps may pass; set LogAppendTime"
+        ),
     ),
 }
 """What examples write on standard error."""
