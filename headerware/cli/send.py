@@ -123,7 +123,12 @@ def send(
         partition=partition,
         empty_is_null=empty_is_null,
     )
-    dead_letters = DeadLettersOfLines(Chain() if config is None else load_chain(config))
+    chain = Chain() if config is None else load_chain(config)
+    if chain and not chain.for_topic(topic):
+        click.echo(
+            f"Warning: no step of {config} works on {topic}, so records are sent as they are", err=True
+        )
+    dead_letters = DeadLettersOfLines(chain)
     log_nothing()
     with (
         kafka_errors(topic),

@@ -25,6 +25,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 """Whether the end of a partition comes after its open transactions, or before the first of them."""
 _LEAST_TIMEOUT_S: Final = 0.05
 """Requests refuse a timeout of 0."""
+_NO_CONTROLLER: Final = "waiting for controller"
 _PAUSE_S: Final = 0.05
 """How long to wait before a coordinator that moves is asked again."""
 
@@ -298,7 +299,12 @@ def _answer(what: str, asked: Future[Any]) -> Any:
 
 
 def _about(what: str, error: KafkaError) -> KafkaException:
-    return with_text(error, f"{what}: {error.str()}")
+    text = error.str()
+    if _NO_CONTROLLER in text:
+        text += (
+            "; the embedded cluster of headerware dev answers no such requests, headerware dev --kafka does"
+        )
+    return with_text(error, f"{what}: {text}")
 
 
 def _values(what: str, asked: Future[Any]) -> dict[str, str]:

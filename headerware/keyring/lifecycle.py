@@ -110,12 +110,17 @@ def with_rotation(
         now: the time of the change, with a time zone; None means now.
 
     Raises:
-        KeyringError: there is no such key, its versions are used up, the new version has already expired, or
-            a moment has no time zone.
+        KeyringError: there is no such key or only its public half, its versions are used up, the new version
+            has already expired, or a moment has no time zone.
     """
     require_zones(not_before=not_before, not_after=not_after, now=now)
     now = now or datetime.now(UTC)
     newest = keyring.versions(key_id)[-1]
+    if newest.public is not None and newest.private is None:
+        raise KeyringError(
+            f"it has only the public half of {key_id!r}: rotate the key in the keyring that has its private "
+            "half, and write the readers' file with --public"
+        )
     version = max(newest.version, above) + 1
     if version > KEY_VERSION_MAX:
         raise KeyringError(f"key {key_id!r} has used up its {KEY_VERSION_MAX} versions: generate another")

@@ -54,6 +54,15 @@ class TestSend:
             consumer.close()
         return found
 
+    def test_says_that_no_step_of_the_chain_works_on_the_topic(self, tmp_path: Path) -> None:
+        config = tmp_path / "headerware.toml"
+        config.write_text('[[interceptors]]\ntype = "trail"\ntopics = ["payments"]\n')
+        result = self.send("-c", str(config), stdin=b"one")
+        assert (result.exit_code, result.stderr.splitlines()[0]) == (
+            0,
+            f"Warning: no step of {config} works on {self.topic}, so records are sent as they are",
+        )
+
     def test_each_line_is_a_record(self) -> None:
         result = self.send(stdin=b"one\n\ntwo \r\n\xff")
         assert (result.exit_code, result.stdout) == (0, f"3 records delivered to {self.topic}\n")

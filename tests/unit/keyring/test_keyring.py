@@ -668,3 +668,12 @@ class TestKeyringJson:
         with pytest.raises(KeyringError, match=rf"(?i){named}") as caught:
             decode_keyring(text)
         assert "TOPSECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_file_of_public_halves_gets_no_private_half_by_a_rotation() -> None:
+    ring = with_new_key(Keyring(), "shop", "ed25519")
+    public, _ = public_part(ring)
+    with pytest.raises(
+        KeyringError, match="it has only the public half of 'shop': rotate the key in the keyring"
+    ):
+        with_rotation(public, "shop")
