@@ -202,10 +202,8 @@ class Lease:
             confluent_kafka.KafkaException: the coordinator does not answer.
         """
         members = self._members()
-        # After this process stood still, librdkafka may have joined again with another id: the lease is lost.
-        own = self._member_id, self._consumer.memberid()
         for member in filter(self._has_it, members):
-            if member.member_id not in own:
+            if member.member_id != self._member_id:
                 raise self._held(member)
         # During a rebalance perhaps no member has the partition; this process is then still a member.
         if self._lost.is_set() or all(each.member_id != self._member_id for each in members):
