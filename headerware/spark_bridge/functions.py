@@ -120,9 +120,8 @@ def _last(name: Column, headers: Column | str) -> Column:
 def _trails() -> Any:
     """Return the function of Spark that decodes trails, a series at a time."""
     import pandas as pd  # noqa: PLC0415 - where a trail is read, and not before
-    from pyspark.sql.pandas.functions import pandas_udf  # noqa: PLC0415 - as above
 
     decode = shipped("headerware.spark_bridge.executors.trails:decode_trails")
     series = Iterator[pd.Series]
     decode.__annotations__ = {"batches": series, "return": series}  # by which Spark knows what it takes
-    return pandas_udf(decode, TRAIL)  # type: ignore[call-overload]  # it is made here
+    return F.pandas_udf(decode, TRAIL)  # type: ignore[attr-defined]  # the types do not know it
