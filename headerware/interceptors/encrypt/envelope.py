@@ -45,6 +45,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import DecryptionError, WireFormatError
 from headerware.core.header_text import encode_text
 from headerware.core.hmac_states import CopyState, hmac_states
@@ -68,6 +69,8 @@ _EVENT: Final = "ce_"
 """The prefix of CloudEvents' headers, which are always bound, too."""
 DOMAIN: Final = b"headerware/hw.encrypt/1"
 
+_KEPT_NAMES: Final = 256
+_KEPT_NAMES_BYTES: Final = 1 << 16
 MAX_BOUND_HEADERS: Final = 64
 
 _VERSION: Final = 1
@@ -82,7 +85,6 @@ _BLOCK_NUMBER: Final = b"\x01"
 _KEY_MODES: Final = (b"\0", b"\x01")
 _pack_u16 = Struct(">H").pack
 _pack_u32 = Struct(">I").pack
-_NO_HEADERS: Final = _pack_u32(0)
 
 
 class Statement(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -185,11 +187,11 @@ Open = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], bytes |
 
 def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
     """Return the function that encrypts records under a data key and a statement."""
-    # Derivation and context are written out here, because seal() runs for each record.
+    # The derivation is written out here, because seal() runs for each record.
     copy_inner, copy_outer = _states(data_key, DOMAIN)
-    context, names = _contexts(bound), _bound_names(bound)
-    (of_value, of_null), pack, to_text = _beginnings(statement), _pack_u32, encode_text
-    cipher, nonce, block_number, no_headers = AESGCM, NONCE, _BLOCK_NUMBER, _NO_HEADERS
+    context, to_text = _contexts(bound), encode_text
+    of_value, of_null = _beginnings(statement)
+    cipher, nonce, block_number = AESGCM, NONCE, _BLOCK_NUMBER
     # Base64 encodes three bytes at a time, so all of the statement but its last bytes is encoded once.
     end = len(statement) // 3 * 3
     text, rest = to_text(statement[:end]), statement[end:]
@@ -204,15 +206,9 @@ def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
         if value is None:
             tag = cipher(derived[:KEY_BYTES]).encrypt(nonce, b"", context(key, of_null, headers))
             return text + to_text(rest + salt + derived[KEY_BYTES:] + tag), None
-        for pair in headers:
-            if pair[0] in names or pair[0][:3] == _EVENT:
-                authenticated = context(key, of_value, headers)
-                break
-        else:
-            authenticated = of_value + (NULL if key is None else pack(len(key)) + key) + no_headers
         return (
             text + to_text(rest + salt + derived[KEY_BYTES:]),
-            cipher(derived[:KEY_BYTES]).encrypt(nonce, value, authenticated),
+            cipher(derived[:KEY_BYTES]).encrypt(nonce, value, context(key, of_value, headers)),
         )
 
     return seal
@@ -222,9 +218,9 @@ def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
     """Return the function that decrypts records of a data key and a statement, or raises DecryptionError."""
     # Written out as in sealer(); decrypted() has the same steps.
     copy_inner, copy_outer = _states(data_key, DOMAIN)
-    context, names = _contexts(bound), _bound_names(bound)
-    (of_value, of_null), pack, same = _beginnings(statement), _pack_u32, compare_digest
-    cipher, nonce, block_number, no_headers = AESGCM, NONCE, _BLOCK_NUMBER, _NO_HEADERS
+    context, same = _contexts(bound), compare_digest
+    of_value, of_null = _beginnings(statement)
+    cipher, nonce, block_number = AESGCM, NONCE, _BLOCK_NUMBER
 
     def unseal(
         tail: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
@@ -239,13 +235,7 @@ def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
             if value is None:
                 cipher(derived[:KEY_BYTES]).decrypt(nonce, tail[TAIL_BYTES:], context(key, of_null, headers))
                 return None
-            for pair in headers:
-                if pair[0] in names or pair[0][:3] == _EVENT:
-                    authenticated = context(key, of_value, headers)
-                    break
-            else:
-                authenticated = of_value + (NULL if key is None else pack(len(key)) + key) + no_headers
-            return cipher(derived[:KEY_BYTES]).decrypt(nonce, value, authenticated)
+            return cipher(derived[:KEY_BYTES]).decrypt(nonce, value, context(key, of_value, headers))
         except InvalidTag:
             raise DecryptionError(_CHANGED) from None
 
@@ -282,27 +272,29 @@ def _beginnings(statement: bytes) -> tuple[bytes, bytes]:
     return beginning + b"\0", beginning + b"\x01"
 
 
-def _bound_names(bound: Iterable[str]) -> frozenset[str]:
-    """Return the names of bound headers, and ``hw.encrypt``, because the context refuses a second one."""
-    return ALWAYS_BOUND.union(bound, (ENCRYPT_HEADER,))
-
-
 def _contexts(
     bound: Iterable[str],
 ) -> Callable[[bytes | None, bytes, tuple[Pair, ...]], bytes]:
     """Return the function that makes the authenticated data of a record, given their first bytes."""
-    names, pack = _bound_names(bound), _pack_u32
+    names, pack, null = ALWAYS_BOUND.union(bound), _pack_u32, NULL
+
+    def prefix(name: str) -> bytes:
+        """Return a bound header's name as it is authenticated, and nothing for other names."""
+        if name == ENCRYPT_HEADER:
+            raise DecryptionError("the record carries more than one hw.encrypt")
+        return prefixed(name.encode()) if name in names or name.startswith(_EVENT) else b""
+
+    # What a sender names is bounded, in number and size.
+    prefixes = BoundedCache(_KEPT_NAMES, prefix, max_cost=_KEPT_NAMES_BYTES, cost=lambda name, _: len(name))
 
     def context(key: bytes | None, beginning: bytes, headers: tuple[Pair, ...]) -> bytes:
-        key_bytes = NULL if key is None else pack(len(key)) + key
-        found = [pair for pair in headers if pair[0] in names or pair[0][:3] == _EVENT]
-        parts = [beginning, key_bytes, pack(len(found))]
-        for name, content in found:
-            if name == ENCRYPT_HEADER:
-                raise DecryptionError("the record carries more than one hw.encrypt")
-            parts.append(prefixed(name.encode()))
-            parts.append(NULL if content is None else pack(len(content)) + content)
-        return b"".join(parts)
+        found = [
+            before + (null if content is None else pack(len(content)) + content)
+            for name, content in headers
+            if (before := prefixes[name])
+        ]
+        key_bytes = null if key is None else pack(len(key)) + key
+        return beginning + key_bytes + pack(len(found)) + b"".join(found)
 
     return context
 
