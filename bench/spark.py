@@ -18,6 +18,7 @@ from headerware.testing import KafkaBroker
 JOB = Path(__file__).parent / "spark_job.py"
 ROWS = 400_000
 MANY = 10_000_000
+FULL = 20_000
 BARE = "mapInArrow with bare zstd and hmac.digest on values alone"
 PAIRED = {
     "A/A": ("A/A: Spark, bare primitives", "", BARE),
@@ -68,8 +69,8 @@ def small_batches(*, batches: int) -> Iterator[Row]:
     """Measure micro-batches of few records, on two cores, with Spark's own settings."""
     with tempfile.TemporaryDirectory() as folder, KafkaBroker() as broker:
         for name in ("read", "ours", "plain"):
-            for large in (0, 6):
-                broker.create_topic(f"{name}-{large}", partitions=8)
+            for small in (594, 160, FULL):
+                broker.create_topic(f"{name}-{small}", partitions=8)
         told = {"folder": folder, "servers": broker.bootstrap_servers, "batches": batches, "partitions": 8}
         found = _job("batches", **told, small=594, large=6)
         how = (
@@ -98,6 +99,18 @@ def small_batches(*, batches: int) -> Iterator[Row]:
             f"trail, zstd and HMAC; CPU of the driver, its JVM and the Python workers together (of it "
             f"{found['ours']['workers_ms']:,.0f} ms in Python workers) during {how}",
             _batch_cpu(found, 160),
+        )
+        found = _job("batches", **told, small=FULL, large=6, full=True)
+        ours, reference = _batch_cpu(found, FULL)
+        yield Row(
+            f"Spark, a batch of {FULL + 6:,} records with every protection: CPU a record",
+            ours,
+            reference,
+            "us",
+            ours / reference,
+            "adds at most 200",
+            f"trail, zstd, dedup, encryption, slices, HMAC and a sink for dead letters, CPU as in the row "
+            f"above; {how}",
         )
 
 

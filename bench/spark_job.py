@@ -27,8 +27,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from vega_datasets import local_data
 
 from headerware import Chain, Producer
-from headerware.interceptors import Compress, Sign, Slice, Trail
+from headerware.interceptors import Compress, Dedup, Encrypt, Sign, Slice, Trail
 from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.compaction import Rule
 from headerware.sources import SourceConfig
@@ -484,15 +485,29 @@ def copy(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict
 
 
 def batches(
-    spark: SparkSession, folder: Path, *, servers: str, batches: int, partitions: int, small: int, large: int
+    spark: SparkSession,
+    folder: Path,
+    *,
+    servers: str,
+    batches: int,
+    partitions: int,
+    small: int,
+    large: int,
+    full: bool = False,
 ) -> dict[str, Any]:
     options = {"kafka.bootstrap.servers": servers}
-    names = {name: f"{name}-{large}" for name in ("read", "ours", "plain")}
-    folder /= f"batches-{large}"
+    names = {name: f"{name}-{small}" for name in ("read", "ours", "plain")}
+    folder /= f"batches-{small}"
     folder.mkdir()
     edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "bench", "hmac-sha256"), create=True)
     trail, compress, sign = chain(folder)
-    ours = Chain([trail, compress, *([Slice(max_bytes=10_000)] if large else ()), sign])
+    slices = [Slice(max_bytes=10_000)] if large else []
+    if full:
+        edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "data", "aes-256"))
+        encrypt = Encrypt(key_service=FileKeys(keyring=str(folder / "keys.json")), key_id="data")
+        ours = Chain([trail, compress, Dedup(), encrypt, *slices, sign])
+    else:
+        ours = Chain([trail, compress, *slices, sign])
     stream = spark.readStream.format("kafka").options(
         **options, subscribe=names["read"], includeHeaders="true", startingOffsets="earliest"
     )
@@ -500,6 +515,7 @@ def batches(
         ours,
         kafka_sink({**options, "topic": create_topic(servers, names["ours"])}, chain=ours),
         checkpoint=str(folder / names["ours"]),
+        dead_letters=kafka_sink(options) if full else None,
     )
 
     def as_it_is(frame: DataFrame, _: int) -> None:

@@ -163,7 +163,6 @@ class TestDescriptions:
         assert works == {
             "decode",
             "reassemble",
-            "keep waiting slices",
             "dead letters",
             "find repeats",
             "write",
@@ -180,9 +179,8 @@ class TestDescriptions:
         assert Counter(text.removeprefix("files, batch 0: ") for text in found) == {
             "decode": 1,
             "reassemble": 1,
-            "keep waiting slices": 1,
             "dead letters": 1,
-            "find repeats": 2,
+            "find repeats": 1,
             "write": 2,  # the sink of these tests computes its frame twice
         }
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.one_spark, pytest.mark.usefixtures("interpreted")]
 
 QUERY = str(uuid.UUID(int=7))
 NOW_MS = 1_767_225_600_000
-STEPS = ("begin", "carried", "leave", "record", "commit", "done")
+STEPS = ("begin", "carried", "leave", "fresh", "commit", "done")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def run(ledger: Ledger, batch: int, left: DataFrame, until: str = "done", now_ms
         "begin": lambda: ledger.begin(batch, chain=f"chain-{batch}", now_ms=now_ms + batch),
         "carried": lambda: values(ledger.carried(batch)),
         "leave": lambda: ledger.leave(batch, None if left.isEmpty() else left),
-        "record": lambda: ledger.identities.record(batch, identified(left.sparkSession, batch)),
+        "fresh": lambda: ledger.identities.fresh(identified(left.sparkSession, batch), batch),
         "commit": lambda: ledger.commit(batch),
     }
     for step in STEPS[: STEPS.index(until)]:

@@ -12,7 +12,7 @@ from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.storage import LedgerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -41,12 +41,7 @@ class Query:
         self.folder = folder
         self.ledger: Ledger = Ledger.open(spark, folder, QUERY)
 
-    def end(self) -> None:
-        """Release the resources that the end of a driver would release."""
-        self.ledger.identities.release()
-
     def restart(self, window_batches: int = 100, window_ms: int | None = None) -> None:
-        self.end()
         self.ledger = Ledger.open(
             self.spark, self.folder, QUERY, window_batches=window_batches, window_ms=window_ms
         )
@@ -70,17 +65,14 @@ class Query:
         fresh = self.ledger.identities.fresh(frame, number)
         assert fresh.schema == frame.schema
         kept = [rows[int(row.value)] for row in fresh.collect()]
-        self.ledger.identities.record(number, fresh)
         if commit:
             self.ledger.commit(number)
         return kept
 
 
 @pytest.fixture
-def query(spark: SparkSession, tmp_path: Path) -> Iterator[Query]:
-    query = Query(spark, tmp_path)
-    yield query
-    query.end()
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)
 
 
 @pytest.fixture
@@ -173,7 +165,9 @@ class TestSeenOverBatches:
         choose = random.Random(4)
         known: dict[str, tuple[str, int, int]] = {}
         for number in range(13):
-            if number == 6:  # from here on, as for batches too large to be sent to every executor
+            if number == 4:  # from here on, as for a window that is reduced to the identities of the batch
+                monkeypatch.setattr(identities_module, "_UNFILTERED_ROWS", 0)
+            if number == 8:  # from here on, as for batches too large to be sent to every executor
                 monkeypatch.setattr(identities_module, "BROADCAST_ROWS", 0)
             rows = [
                 Row(f"id-{choose.randrange(60)}", choose.randrange(40), choose.randrange(2))
@@ -249,28 +243,16 @@ class TestSeenRefusals:
             frame = frame.withColumn("source", frame["source"].dropFields("offset"))
         query.ledger.begin(0, chain="x", now_ms=0)
         with pytest.raises(LedgerError, match="expected a struct column source of topic, partition, offset"):
-            query.ledger.identities.record(0, frame)
+            query.ledger.identities.fresh(frame, 0)
 
     def test_a_batch_that_was_not_begun(self, query: Query) -> None:
         with pytest.raises(LedgerError, match="expected batch 0 to be begun, found none"):
             query.ledger.identities.fresh(query.frame([]), 0)
         query.ledger.begin(0, chain="x", now_ms=0)
         with pytest.raises(LedgerError, match="expected batch 1 to be begun, found batch 0"):
-            query.ledger.identities.record(1, query.frame([]))
+            query.ledger.identities.fresh(query.frame([]), 1)
 
     def test_takes_a_column_of_any_name(self, query: Query) -> None:
         query.ledger.begin(0, chain="x", now_ms=0)
         frame = query.frame([Row("a", 1), Row("a", 2)]).withColumnRenamed("identity", "my`odd.id")
         assert query.ledger.identities.fresh(frame, 0, "my`odd.id").count() == 1
-
-
-class TestSeenMemory:
-    def test_is_given_back_when_a_batch_is_done_or_begun_again(self, query: Query) -> None:
-        persisted = query.spark.sparkContext._jsc.getPersistentRDDs
-        before = set(persisted())
-        query.batch(0, Row("of memory", 1), Row("of memory", 2), commit=False)
-        assert len(set(persisted()) - before) == 1
-        query.batch(0, Row("of memory", 1), Row("of memory", 3), commit=False)
-        assert len(set(persisted()) - before) == 1
-        query.ledger.commit(0)
-        assert set(persisted()) == before

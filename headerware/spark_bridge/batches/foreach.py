@@ -21,6 +21,7 @@ from opentelemetry.propagate import inject
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.context import wall_clock_ms
@@ -72,6 +73,8 @@ _NO_QUERY: Final = (
 )
 _METADATA: Final = "metadata"
 _INTERNAL: Final = frozenset({"traces", "given", "audit"})
+_STATUSES: Final = (None, *Status)
+_IDENTITIES: Final = "identities"
 _W3C: Final = TraceContextTextMapPropagator()
 
 
@@ -324,7 +327,6 @@ class ForeachBatch:
             progress = self._process(frame, batch, ledger, offsets)
         finally:
             batch.release()
-            ledger.identities.release()
         if self._lineage is not None:
             written = getattr(self._sink, "written", None)
             read = progress.decoded.get("topics", {})
@@ -535,10 +537,7 @@ class _DecodeStages:
         if not self._plan.dedups:
             return frame
         with self._batch.described("find repeats"):
-            fresh = self._ledger.identities.fresh(frame, self._batch.id, IDENTITY, count=identities)
-            count = identities if fresh is frame else None
-            self._ledger.identities.record(self._batch.id, fresh, IDENTITY, count=count)
-        return fresh
+            return self._ledger.identities.fresh(frame, self._batch.id, IDENTITY, count=identities)
 
     @property
     def _reads_twice(self) -> bool:
@@ -551,25 +550,32 @@ class _DecodeStages:
         The count uses no groups, because a stream shuffles groups into ``spark.sql.shuffle.partitions``
         tasks.
         """
-        statuses = (None, *Status)
         topic_partition = F.struct("topic", "partition")
-        is_good, nothing = _has_status(None), F.lit(None)
-        identity = F.col(IDENTITY) if self._plan.dedups else nothing
-        letter_topic = F.col("failure.topic") if "failure" in rows.columns else nothing.cast("string")
-        found = rows.agg(
-            *(F.count(F.when(_has_status(status), 1)) for status in statuses),
-            F.collect_set("topic"),
-            F.collect_set(letter_topic),
-            F.count(F.when(is_good & F.col("source").isNotNull(), identity)),
-            F.collect_set(F.when(_has_status(Status.SLICE), topic_partition)),
-            F.collect_set(F.when(_has_status(Status.POSITION), topic_partition)),
-        )
-        ((*numbers, topics, letter_topics, identities, with_slices, read),) = found.collect()
-        by_status = dict(zip(statuses, numbers, strict=True))
-        is_split = len(read) < by_status[Status.POSITION]  # each task reports the partitions that it read
+        (found,) = rows.agg(
+            *self._numbers(),
+            F.collect_set("topic").alias("topics"),
+            F.collect_set(_letter_topic(rows)).alias("letter_topics"),
+            F.collect_set(F.when(_has_status(Status.SLICE), topic_partition)).alias("with_slices"),
+            F.collect_set(F.when(_has_status(Status.POSITION), topic_partition)).alias("read"),
+        ).collect()
+        by_status, identities = _by_status(found)
         return _Counts(
-            by_status, tuple(topics), frozenset(letter_topics), identities, len(with_slices), is_split
+            by_status,
+            tuple(found.topics),
+            frozenset(found.letter_topics),
+            identities,
+            partitions=len(found.with_slices),
+            # each task reports the partitions that it read
+            is_split=len(found.read) < by_status[Status.POSITION],
         )
+
+    def _numbers(self) -> list[Any]:
+        """Return columns that count the rows of each status, and the good rows with an identity."""
+        identity = F.col(IDENTITY) if self._plan.dedups else F.lit(None)
+        with_identity = F.when(_has_status(None) & F.col("source").isNotNull(), identity)
+        numbers = {str(status): F.count(F.when(_has_status(status), 1)) for status in _STATUSES}
+        numbers[_IDENTITIES] = F.count(with_identity)
+        return [number.alias(name) for name, number in numbers.items()]
 
     def _carried(self, *, discard_waiting: bool) -> DataFrame | None:
         schema = struct_from_json(self._spec.schema)
@@ -592,16 +598,21 @@ class _DecodeStages:
             self._plan.reassembled(parts, self._spec, options, self.accumulator.pickled, tasks=tasks)
         )
         with self._batch.described("reassemble"):
-            counts = self._count(reassembled)
-        waiting = counts.by_status[Status.SLICE]
-        with self._batch.described("keep waiting slices"):
-            left = reassembled.where(_has_status(Status.SLICE)) if waiting else None
-            self._ledger.leave(self._batch.id, left)
+            counted = Observation()
+            left = reassembled.observe(counted, *self._numbers()).where(_has_status(Status.SLICE))
+            self._ledger.leave(self._batch.id, left)  # computes all rows
+            by_status, identities = _by_status(counted.get)
+            if not by_status[Status.SLICE]:
+                self._ledger.leave(self._batch.id, None)
+            letter_topics = found.letter_topics
+            if by_status[Status.FAILED]:
+                ((topics,),) = reassembled.agg(F.collect_set(_letter_topic(reassembled))).collect()
+                letter_topics |= set(topics)
         return found._replace(
             frame=found.frame.unionByName(reassembled.where(_has_status(None, Status.FAILED))),
-            waiting=waiting,
-            letter_topics=found.letter_topics | counts.letter_topics,
-            identities=found.identities + counts.identities,
+            waiting=by_status[Status.SLICE],
+            letter_topics=letter_topics,
+            identities=found.identities + identities,
         )
 
 
@@ -623,6 +634,16 @@ def _has_status(*statuses: Status | None) -> Any:
     column = F.col(STATUS)
     condition = column.isin([int(status) for status in statuses if status is not None])
     return column.isNull() | condition if None in statuses else condition
+
+
+def _by_status(numbers: Any) -> tuple[dict[Status | None, int], int]:
+    """Return the numbers of rows by status, and of identities, from the columns of ``_numbers``."""
+    return {status: numbers[str(status)] for status in _STATUSES}, numbers[_IDENTITIES]
+
+
+def _letter_topic(rows: DataFrame) -> Any:
+    """Return the column of the topics to which refused rows go, null for other rows."""
+    return F.col("failure.topic") if "failure" in rows.columns else F.lit(None).cast("string")
 
 
 def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:

@@ -6,8 +6,9 @@ one, as long as the merged segment is at most a quarter of the window; the ledge
 older than the window. So a window of a hundred batches takes some twenty folders, each identity is rewritten
 about once, and the window reaches back at most a quarter further than its option says.
 
-In each batch, the identities of the batch are counted, grouped and written, and the identities of the window
-are read once, as columns, without a shuffle if the batch has at most `BROADCAST_ROWS` identities. So the cost
+In each batch, one job groups the identities of the batch with those of the window, and writes the new ones. A
+large window is first reduced to the identities that the batch has, without a shuffle if the batch has at most
+`BROADCAST_ROWS`. So the cost
 grows with the window: after 100 batches of a million each, every batch reads 10**8 identities. The remedy is
 a window of fewer batches or of less time.
 """
@@ -17,6 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.spark_bridge.batches.documents import BatchAttempt, Segment, quoted
 from headerware.spark_bridge.batches.storage import LedgerError
@@ -33,8 +36,14 @@ BROADCAST_ROWS: Final = 2_000_000
 _ROWS_PER_FILE: Final = 1_000_000
 _ROWS_PER_TASK: Final = 250_000
 
+_UNFILTERED_ROWS: Final = 1_000_000
+"""Up to this number all recorded identities are shuffled with those of the batch. Of more, only those that the
+batch has are, which takes a further job."""
+
 _MERGE_COUNT: Final = 10
 _POSITION: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
+_KNOWN: Final = "known"
+_CONTESTED: Final = "contested"
 _IDENTITY: Final = "__headerware_identity"
 _WINNER: Final = "__headerware_winner"
 
@@ -69,8 +78,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 class IdentityHistory:
     """Find the rows of a batch whose identities came before, and record the identities of the batch.
 
-    `fresh` and `record` read narrow columns of their frame several times: persist the frame first. One thread
-    at a time; `Ledger.begin` sets the batch.
+    `fresh` reads narrow columns of its frame, and then the frame: persist it first. One thread at a time;
+    `Ledger.begin` sets the batch.
     """
 
     def __init__(self, tables: Tables, window: Window) -> None:
@@ -79,12 +88,11 @@ class IdentityHistory:
         self._attempt: BatchAttempt | None = None
         self._earlier: tuple[Segment, ...] = ()
         self._segments: tuple[Segment, ...] = ()
-        self._persisted: list[DataFrame] = []
 
     def fresh(
         self, frame: DataFrame, batch: int, column: str = "identity", *, count: int | None = None
     ) -> DataFrame:
-        """Drop the rows whose identity came earlier, at another position.
+        """Record the identities of a batch, and drop the rows whose identity came earlier elsewhere.
 
         Of several rows in the batch with one identity, the row with the smallest topic, partition and offset
         is kept. A row whose identity an earlier batch within the window recorded at another position is
@@ -92,26 +100,8 @@ class IdentityHistory:
         or a position are kept, and so are all rows of one position. The result depends only on the batch's
         rows and on committed batches, so it is the same in a replay. The frame has a struct column ``source``
         of topic, partition and offset. ``count`` is the number of rows with an identity and a position, if
-        it is known. If no row is dropped, the frame itself is returned.
-        """
-        self._require_begun(batch)
-        narrow = _identities(frame, column)
-        if count is None:
-            count = narrow.count()
-        if not count:
-            return frame
-        contested = self._contested(narrow, count).persist()
-        self._persisted.append(contested)
-        losing = contested.count()
-        # Most batches have none, and their wide rows need no join.
-        return _drop_losers(frame, _broadcast_if_small(contested, losing), column) if losing else frame
-
-    def record(
-        self, batch: int, frame: DataFrame, column: str = "identity", *, count: int | None = None
-    ) -> None:
-        """Record the identities of a batch, with their positions; they count once the batch is committed.
-
-        ``count`` is their number, if it is known.
+        it is known. If no row is dropped, the frame itself is returned. What is recorded counts once the
+        batch is committed.
         """
         attempt = self._require_begun(batch)
         narrow = _identities(frame, column)
@@ -119,18 +109,23 @@ class IdentityHistory:
             count = narrow.count()
         self._segments = self._earlier
         if not count:
-            return
-        spread = narrow.repartition(_partition_count(count, _ROWS_PER_FILE), "identity")
-        rows = self._tables.write(spread, f"{batch:012d}-{attempt.token}-seen")
+            return frame
+        found = Observation()
+        winners = self._winners(narrow, count).observe(found, F.count_if(_CONTESTED).alias(_CONTESTED))
+        rows = self._tables.write(winners, f"{batch:012d}-{attempt.token}-seen")
         self._segments += (
             Segment(rows=rows, count=count, batches=1, last_batch=batch, newest_ms=attempt.now_ms),
         )
         while self._window.is_due(self._segments):
             self._segments = self._merged(attempt)
+        losing = found.get[_CONTESTED]
+        if not losing:  # as in most batches, whose wide rows then need no join
+            return frame
+        contested = self._tables.read(rows).where(_CONTESTED)
+        return _drop_losers(frame, _broadcast_if_small(contested, losing), column)
 
     def start(self, attempt: BatchAttempt, earlier: tuple[Segment, ...]) -> None:
         """Start an attempt at a batch, and forget an earlier attempt; `Ledger.begin` calls it."""
-        self.release()
         self._attempt = attempt
         self._earlier = self._segments = self._window.kept(earlier, attempt)
 
@@ -138,51 +133,56 @@ class IdentityHistory:
         """Return the segments that the next batch is compared with."""
         return self._segments
 
-    def release(self) -> None:
-        """Release what `fresh` keeps in the executors' memory.
-
-        `Ledger.commit` and the next attempt call it; call it to abandon an attempt.
-        """
-        while self._persisted:
-            self._persisted.pop().unpersist()
-
     def _require_begun(self, batch: int) -> BatchAttempt:
         if self._attempt is None or self._attempt.batch != batch:
             found = "none" if self._attempt is None else f"batch {self._attempt.batch}"
             raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin first")
         return self._attempt
 
-    def _contested(self, narrow: DataFrame, count: int) -> DataFrame:
-        """Return each identity that has more than one position, and the position that wins."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
+    def _winners(self, narrow: DataFrame, count: int) -> DataFrame:
+        """Return each identity of the batch that is new or contested, with the position that wins.
 
-        rows = narrow.withColumn("turn", F.lit(1))
+        An identity is contested if it has more than one position; it is known if an earlier batch recorded
+        the position that wins.
+        """
+        rows = narrow.withColumn(_KNOWN, F.lit(False))  # noqa: FBT003 - Spark's signature
+        total = count
         if self._earlier:
-            known = self._tables.read(*(segment.rows for segment in self._earlier))
-            wanted = _broadcast_if_small(narrow.select("identity"), count)
-            rows = rows.union(known.join(wanted, "identity", "left_semi").withColumn("turn", F.lit(0)))
+            earlier = self._recorded(self._earlier)
+            known = sum(segment.count for segment in self._earlier)
+            if known > _UNFILTERED_ROWS:
+                earlier = earlier.join(
+                    _broadcast_if_small(narrow.select("identity"), count), "identity", "left_semi"
+                )
+            else:
+                total += known
+            rows = rows.union(earlier.withColumn(_KNOWN, F.lit(True)))  # noqa: FBT003 - as above
         position = F.struct(*_POSITION)
         return (
             # Streams run without adaptive execution: without this, a hundred rows would make 200 tasks.
-            rows.repartition(_partition_count(count, _ROWS_PER_TASK), "identity")
+            rows.repartition(_partition_count(total, _ROWS_PER_TASK), "identity")
             .groupBy("identity")
             .agg(
-                F.min(F.struct("turn", *_POSITION)).alias("first"),
-                (F.min(position) != F.max(position)).alias("contested"),
+                F.min(F.struct(F.expr(f"not {_KNOWN}"), *_POSITION)).alias("first"),
+                F.bool_and(_KNOWN).alias("earlier"),
+                F.bool_or(_KNOWN).alias(_KNOWN),
+                (F.min(position) != F.max(position)).alias(_CONTESTED),
             )
-            .where("contested")
-            .select(
-                F.col("identity").alias(_IDENTITY),
-                F.struct(*(F.col(f"first.{name}") for name in _POSITION)).alias(_WINNER),
-            )
+            .where(f"not earlier and ({_CONTESTED} or not {_KNOWN})")
+            .select("identity", *(F.col(f"first.{name}") for name in _POSITION), _KNOWN, _CONTESTED)
         )
+
+    def _recorded(self, segments: tuple[Segment, ...]) -> DataFrame:
+        """Return the identities that earlier batches recorded, with their positions."""
+        rows = self._tables.read(*(segment.rows for segment in segments))
+        return rows.where(f"not {_KNOWN}").select("identity", *_POSITION)
 
     def _merged(self, attempt: BatchAttempt) -> tuple[Segment, ...]:
         """Merge the last ten segments into one."""
         before, last = self._segments[:-_MERGE_COUNT], self._segments[-_MERGE_COUNT:]
         count = sum(segment.count for segment in last)
         batches = sum(segment.batches for segment in last)
-        together = self._tables.read(*(segment.rows for segment in last))
+        together = self._recorded(last).withColumns({_KNOWN: F.lit(False), _CONTESTED: F.lit(False)})  # noqa: FBT003 - Spark's signature
         rows = self._tables.write(
             together.coalesce(_partition_count(count, _ROWS_PER_FILE)),
             f"{attempt.batch:012d}-{attempt.token}-merged{len(str(batches))}",
@@ -195,8 +195,6 @@ class IdentityHistory:
 
 def _identities(frame: DataFrame, column: str) -> DataFrame:
     """Return identity and position of the rows that have both; raise if the frame lacks the columns."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
-
     kinds = {field.name: field.dataType for field in frame.schema}
     source = getattr(kinds.get("source"), "names", ())
     if not set(_POSITION) <= set(source):
@@ -212,28 +210,23 @@ def _identities(frame: DataFrame, column: str) -> DataFrame:
 
 
 def _position_columns() -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
-
     return [F.col(f"source.{name}").cast(kind).alias(name) for name, kind in _POSITION.items()]
 
 
 def _drop_losers(frame: DataFrame, contested: DataFrame, column: str) -> DataFrame:
     """Keep the rows whose identity is not contested, and the winners."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
-
+    winners = contested.select(F.col("identity").alias(_IDENTITY), F.struct(*_POSITION).alias(_WINNER))
     wins = (
         F.col(_WINNER).isNull()
         | F.col("source").isNull()
         | (F.struct(*_position_columns()) == F.col(_WINNER))
     )
-    joined = frame.join(contested, F.col(quoted(column)) == F.col(_IDENTITY), "left")
+    joined = frame.join(winners, F.col(quoted(column)) == F.col(_IDENTITY), "left")
     return joined.where(wins).drop(_IDENTITY, _WINNER)
 
 
 def _broadcast_if_small(frame: DataFrame, count: int) -> DataFrame:
     """Send a small frame to every executor, which is cheaper than shuffling the other side."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name
-
     return F.broadcast(frame) if count <= BROADCAST_ROWS else frame
 
 

@@ -17,7 +17,7 @@ step           begun               rows              committed                th
 (N-1 done)     N-1                 of N-1            N-1                      begins for the first time
 begin(N)       N-1, N              of N-1            N-1                      same time; carries N-1's rows
 leave(N)       N-1, N              of N-1, of N      N-1                      the same; ignores N's rows
-record(N)      N-1, N              of N-1, of N      N-1                      the same; compares with N-1's
+fresh(N)       N-1, N              of N-1, of N      N-1                      the same; compares with N-1's
 the output     N-1, N              of N-1, of N      N-1                      the same: writes a second time
 commit(N)      N-1, N              of N-1, of N      N-1, N                   is_committed: skips the batch
 pruning        the last 10         of N-1, of N      the last 10              the same
@@ -78,7 +78,7 @@ class Ledger:
     """Record which batches of a streaming query are done, and which rows wait; `open` makes a ledger.
 
     The calls for a batch are: `is_committed`, and if it is not, `begin`, `carried`, `leave`,
-    `identities.fresh`, `identities.record`, the output, `commit`. One thread at a time.
+    `identities.fresh`, the output, `commit`. One thread at a time.
     """
 
     def __init__(self, spark: SparkSession, storage: Storage, window: Window) -> None:
@@ -200,7 +200,6 @@ class Ledger:
         if not self._storage.write_text(_name(batch), text) and self._read(batch).attempt != attempt.token:
             raise self._taken_over(batch)
         self._attempt = None
-        self.identities.release()
         self._prune(committed)
 
     def _require_begun(self, batch: int) -> BatchAttempt:

@@ -210,7 +210,8 @@ class _KafkaSink:
         if "kafka.bootstrap.servers" not in options:
             raise ConfigError("expected the brokers' addresses, found none", path="kafka.bootstrap.servers")
         self._options = options
-        self._topic = options.get("topic")
+        self.topic = options.get("topic")
+        self.cluster_options: Final = {name: value for name, value in options.items() if name != "topic"}
         self.has_chain: Final = chain is not None
         self._chain = None if chain is None else chain_source(chain, "kafka_sink")
         self._identity = identity
@@ -221,12 +222,12 @@ class _KafkaSink:
         self._observers: Observers | None = None
         self._found: set[str] = set()
         """Topics that exist."""
-        if self._chain is not None and self._topic is not None:
-            warn_of_other_topics(self._chain[1], (self._topic,))
+        if self._chain is not None and self.topic is not None:
+            warn_of_other_topics(self._chain[1], (self.topic,))
 
     def require_topics(self, spark: SparkSession, topics: Iterable[str] = (), path: str = "sink") -> None:
         """Raise ConfigError if the sink's topic, or without it one of ``topics``, does not exist."""
-        wanted = topics if self._topic is None else (self._topic,)
+        wanted = topics if self.topic is None else (self.topic,)
         if unknown := set(wanted) - self._found:
             self._ask(spark).require_topics(sorted(unknown), path=path)
             self._found |= unknown
@@ -235,8 +236,8 @@ class _KafkaSink:
         self.require_topics(batch.spark)
         uncomputed = batch.uncomputed
         decoded = uncomputed if uncomputed is not None and uncomputed.frame is frame else None
-        if self._topic is not None:
-            frame = frame.withColumn("topic", F.lit(self._topic))
+        if self.topic is not None:
+            frame = frame.withColumn("topic", F.lit(self.topic))
         if self._chain is None:
             # A frame with offsets was read from Kafka: its partitions are the source's.
             self._save(frame.drop("partition") if "offset" in frame.columns else frame)
@@ -260,10 +261,14 @@ class _KafkaSink:
         )
         counts = self._partitions(batch) if _needs_partitions(chain) else {}
         encoded = plan.encoded(
-            spec, batch.encoded.pickled, batch.carrier, counts, decoded=decoded, topic=self._topic
+            spec, batch.encoded.pickled, batch.carrier, counts, decoded=decoded, topic=self.topic
         )
         if batch.dead_letters is None:
             self._save(encoded)
+            return
+        letters = batch.dead_letters
+        if isinstance(letters, _KafkaSink) and letters.cluster_options == self.cluster_options:
+            self._save(self._with_dead_letters(encoded, letters.topic), self.cluster_options)
             return
         good, dead_letters = split_failures(batch.cache(encoded))
         batch.publish_dead_letters(dead_letters)
@@ -278,17 +283,32 @@ class _KafkaSink:
         """Return the topics that a batch was written to: as ``lineage`` counted, else the one topic."""
         steps = () if self._chain is None else self._chain[1]
         counting = next((step for step in steps if isinstance(step, Lineage)), None)
-        topics: Mapping[str, int | None] = {} if self._topic is None else {self._topic: None}
+        topics: Mapping[str, int | None] = {} if self.topic is None else {self.topic: None}
         namespace = kafka_namespace(self._options["kafka.bootstrap.servers"])
         if counting is not None:
             topics = batch.encoded.counts.get("topics", {})
             namespace = counting.dataset_namespace or namespace
         return {Dataset(namespace, topic): count for topic, count in topics.items()}
 
-    def _save(self, frame: DataFrame) -> None:
+    def _with_dead_letters(self, encoded: DataFrame, letter_topic: str | None) -> DataFrame:
+        """Return the rows with their topics, and refused rows as dead letters: one write takes both."""
+        refused = F.col("failure").isNotNull()
+        letter = {name: F.col(f"failure.{name}") for name in ("topic", "key", "value", "headers")}
+        letter["partition"] = F.lit(None)
+        good = {name: F.col(name) for name in _COLUMNS}
+        if self.topic is not None:
+            good["topic"] = F.lit(self.topic)
+        if letter_topic is not None:
+            letter["topic"] = F.lit(letter_topic)
+        return encoded.select(
+            *(F.when(refused, letter[name]).otherwise(good[name]).alias(name) for name in _COLUMNS)
+        )
+
+    def _save(self, frame: DataFrame, options: Mapping[str, Any] | None = None) -> None:
         columns = [name for name in _COLUMNS if name in frame.columns]
+        options = self._options if options is None else options
         try:
-            frame.select(*columns).write.format("kafka").options(**self._options).save()
+            frame.select(*columns).write.format("kafka").options(**options).save()
         except (PySparkException, Py4JJavaError) as error:
             if missing := _MISSING.search(str(error)):
                 raise ConfigError(
@@ -305,7 +325,7 @@ class _KafkaSink:
     def _partitions(self, batch: Batch) -> Mapping[str, int]:
         if self._counts is not None:
             return self._counts
-        return self._ask(batch.spark).partition_counts(None if self._topic is None else [self._topic])
+        return self._ask(batch.spark).partition_counts(None if self.topic is None else [self.topic])
 
     def _ask(self, spark: SparkSession) -> KafkaAdmin:
         if self._admin is None:
