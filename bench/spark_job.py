@@ -513,7 +513,7 @@ def batches(
     )
     through_chain = foreach_batch(
         ours,
-        kafka_sink({**options, "topic": create_topic(servers, names["ours"])}, chain=ours),
+        kafka_sink({**options, "topic": names["ours"]}, chain=ours),
         checkpoint=str(folder / names["ours"]),
         dead_letters=kafka_sink(options) if full else None,
     )
@@ -552,9 +552,8 @@ def batches(
 
 def create_topic(servers: str, topic: str, partitions: int = -1) -> str:
     """Create a topic, with as many partitions as the broker gives by default, and return its name."""
-    for future in (
-        AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, partitions)]).values()
-    ):
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics([NewTopic(topic, partitions)]).values():
         future.result()
     return topic
 

@@ -37,8 +37,8 @@ _ROWS_PER_FILE: Final = 1_000_000
 _ROWS_PER_TASK: Final = 250_000
 
 _UNFILTERED_ROWS: Final = 1_000_000
-"""Up to this number all recorded identities are shuffled with those of the batch. Of more, only those that the
-batch has are, which takes a further job."""
+"""Up to this number all recorded identities are shuffled with those of the batch. Of more, only those that
+the batch has are, which takes a further job."""
 
 _MERGE_COUNT: Final = 10
 _POSITION: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
