@@ -10,6 +10,7 @@ from headerware.spark_bridge.encoding import keep_headers as keep_headers
 from headerware.spark_bridge.failures import split_failures as split_failures
 from headerware.spark_bridge.frames.avro_types import avro_type as avro_type
 from headerware.spark_bridge.frames.json_types import json_type as json_type
+from headerware.spark_bridge.functions import counters as counters
 from headerware.spark_bridge.functions import header as header
 from headerware.spark_bridge.functions import headers_map as headers_map
 from headerware.spark_bridge.functions import register_functions as register_functions

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
 from headerware.interceptors.trail import TRAIL_HEADER
+from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.frames.schema import HEADERS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 TRAIL: Final = ArrayType(StructType([
     StructField("when", TimestampType()),
@@ -86,6 +87,33 @@ def trail(headers: Column | str = "headers") -> Column:
     """
     found: Column = _trails()(header(TRAIL_HEADER, headers))
     return found.alias("trail")
+
+
+def counters(frame: DataFrame, chain: ChainLike) -> list[Column]:
+    """Return the columns that count what a chain did with a frame, for ``observe``.
+
+    ``frame.observe("orders", *counters(frame, chain))`` counts while Spark computes the frame: a listener of
+    streaming queries finds the numbers in ``observedMetrics``, and an ``Observation`` has those of a batch. A
+    frame that Spark computes twice is counted twice.
+
+    The columns are ``rows``, the rows that passed; ``value_bytes``, the size of their values, if these are
+    bytes; and of a frame with ``failures="route"``, ``refused`` and, for each step, ``refused_<step>``.
+
+    Args:
+        frame: the result of :func:`decode` or :func:`encode`.
+        chain: their chain.
+    """
+    kinds = {field.name: field.dataType for field in frame.schema}
+    routed = "failure" in kinds
+    passed = F.col("failure").isNull() if routed else F.lit(True)  # noqa: FBT003 - Spark's signature
+    found = {"rows": F.count_if(passed)}
+    if isinstance(kinds.get("value"), BinaryType):
+        found["value_bytes"] = F.coalesce(F.sum(F.when(passed, F.octet_length("value"))), F.lit(0))
+    if routed:
+        found["refused"] = F.count_if(~passed)
+        for name in chain_source(chain)[1].names:
+            found[f"refused_{name}"] = F.count_if(F.col("failure.step") == name)
+    return [column.alias(name) for name, column in found.items()]
 
 
 def register_functions(spark: SparkSession) -> None:

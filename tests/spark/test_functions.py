@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from headerware import Chain
+from headerware.interceptors import Compress, Trail
 from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
-from headerware.spark_bridge import header, headers_map, register_functions, trail
+from headerware.spark_bridge import counters, decode, encode, header, headers_map, register_functions, trail
 from headerware.spark_bridge.frames.schema import HEADERS
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,3 +148,67 @@ class TestTrail:
         rows = [(number, [("hw.trail", wire(case))]) for number, case in enumerate(VECTORS["cases"])]
         found = select(frame(spark, rows), "trail")
         assert [len(each) for each in found] == [len(case["entries"]) for case in VECTORS["cases"]]
+
+
+class TestCounters:
+    CHAIN = Chain([Trail(), Compress()])
+    RECORDS: tuple[Any, ...] = (
+        ("orders", b"12345", []),
+        ("orders", None, []),
+        ("orders", b"x", [("hw.compress", b"zstd")]),
+        ("orders", b"y", [("hw.trail", b"z" * 70_000)]),
+    )
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        columns = f"topic string, value binary, headers {HEADERS.simpleString()}"
+        return spark.createDataFrame(self.RECORDS, columns).coalesce(1)
+
+    def test_count_a_batch_by_step(self, spark: SparkSession) -> None:
+        decoded = decode(self.records(spark), self.CHAIN, failures="route", cluster_id="")
+        seen = Observation("orders")
+        decoded.observe(seen, *counters(decoded, self.CHAIN)).collect()
+        refused = Counter(row.failure.step for row in decoded.where("failure is not null").collect())
+        assert refused["compress"] == 1
+        assert seen.get == {
+            "rows": 4 - refused.total(),
+            "value_bytes": 5 if refused["trail"] else 6,
+            "refused": refused.total(),
+            "refused_trail": refused["trail"],
+            "refused_compress": 1,
+        }
+
+    def test_count_rows_alone_where_a_refused_row_fails_the_job(self, spark: SparkSession) -> None:
+        encoded = encode(self.records(spark).limit(2), self.CHAIN, cluster_id="")
+        seen = Observation("orders")
+        encoded.observe(seen, *counters(encoded, self.CHAIN)).collect()
+        assert seen.get == {"rows": 2, "value_bytes": 5}
+
+    @pytest.mark.one_spark
+    def test_reach_the_listeners_of_a_stream(self, spark: SparkSession, tmp_path: Path) -> None:
+        self.records(spark).write.parquet(str(tmp_path / "in"))
+        stream = spark.readStream.schema(self.records(spark).schema).parquet(str(tmp_path / "in"))
+        decoded = decode(stream, self.CHAIN, failures="route", cluster_id="")
+        seen: list[dict[str, Any]] = []
+
+        class Listener(StreamingQueryListener):
+            def onQueryStarted(self, event: Any) -> None: ...  # noqa: N802 - Spark's name
+            def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - as above
+                seen.extend(row.asDict() for row in event.progress.observedMetrics.values())
+
+            def onQueryTerminated(self, event: Any) -> None: ...  # noqa: N802 - as above
+
+        listener = Listener()
+        spark.streams.addListener(listener)
+        observed = decoded.observe("orders", *counters(decoded, self.CHAIN))
+        writer = observed.writeStream.format("noop").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        progress = query.lastProgress
+        assert progress is not None
+        told = progress["observedMetrics"]["orders"]
+        assert told["rows"] + told["refused"] == 4
+        assert told["refused_compress"] == 1
+        until(lambda: told.asDict() in seen)
+        spark.streams.removeListener(listener)
