@@ -162,12 +162,12 @@ def last_batch(head: int | None, snapshots: Mapping[int, Snapshot], output: str)
 
     Snapshots expire from the oldest on, so that a parent may be unknown.
     """
-    while head in snapshots:
-        snapshot = snapshots[head]
-        if snapshot.output == output:
-            return snapshot.batch
+    while head is not None:
+        snapshot = snapshots.get(head)
+        if snapshot is None or snapshot.output == output:
+            return snapshot and snapshot.batch
         head = snapshot.parent
-    return None if head is not None else -1
+    return -1
 
 
 _SINKS: Final[Mapping[str, type[_TableSink]]] = {"delta": _TableSink, "iceberg": _IcebergSink}
