@@ -47,7 +47,7 @@ from headerware.testing import KafkaBroker
 
 TOPICS = ("orders", "payments", "invoices")
 ORDERS, INVOICES, INVOICE_BYTES = 2_000, 20, 250_000
-BATCH = 2_000
+BATCH = 2_100
 SETTINGS = {
     "spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
