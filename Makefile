@@ -94,6 +94,12 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
 	@touch $@
 
+.venv-newest-connector/.ready: pyproject.toml requirements/newest-spark.txt
+	$(call make_environment,.venv-newest-connector)
+	@echo "installing into .venv-newest-connector (pyspark alone is 400 MB; this can take minutes)"
+	@sed 's/^pyspark==.*/pyspark==$(NEWEST_CONNECTOR)/' requirements/newest-spark.txt | .venv-newest-connector/bin/python -m pip install $(PIP_FLAGS) --constraint /dev/stdin --editable '.[test,spark]' grpcio grpcio-status
+	@touch $@
+
 .venv-release/.ready: pyproject.toml requirements/release.txt
 	$(call make_environment,.venv-release)
 	@echo "installing into .venv-release"
@@ -148,10 +154,15 @@ define test_with_frameworks
 $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/test_guides.py
 endef
 
-# A mirror may not have the connector of the newest Spark yet.
+# A mirror may not have the connector of the newest Spark yet; this is the newest pyspark whose connector is there.
+NEWEST_CONNECTOR := 4.2.0
+NEEDS_THE_CONNECTOR := $(patsubst %,tests/spark/test_%.py,kills foreach_batch ledger session)
+
 define test_with_newest_spark
 @.venv-newest-spark/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__)'
 $(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector and not one_spark' tests/spark tests/unit/spark_bridge
+@.venv-newest-connector/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__, "and its connector")'
+$(REQUIRE_ALL) .venv-newest-connector/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not one_spark' $(NEEDS_THE_CONNECTOR)
 endef
 
 # The stages of `make test`, the longest first; each runs alone, too.
@@ -201,7 +212,7 @@ test-docs: docs ## build the site, and read it in a real browser
 	$(REQUIRE_ALL) .venv-docs/bin/pytest tests/site $(ARGS)
 
 .PHONY: test-newest-spark
-test-newest-spark: java .venv-newest-spark/.ready ## run the tests of Spark that need no Kafka with the newest pyspark; needs Java 17
+test-newest-spark: java .venv-newest-spark/.ready .venv-newest-connector/.ready ## run tests of Spark with the newest pyspark, and with the newest that has a connector
 	$(test_with_newest_spark)
 
 .PHONY: test-python
@@ -295,4 +306,4 @@ release: .venv-release/.ready ## build wheel, sdist and SBOM into dist/ and chec
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-release .venv-docs .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-newest-connector .venv-release .venv-docs .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

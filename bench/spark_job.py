@@ -348,7 +348,7 @@ class _LinesReader(DataSourceReader):
 
 
 def source_frame(spark: SparkSession) -> DataFrame:
-    return spark.read.format("headerware-source").option("source", "bench").load()
+    return spark.read.format("headerware-objects").option("source", "bench").load()
 
 
 def paired_source(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:

@@ -86,8 +86,8 @@ class FailsOnce:
 def run(spark: SparkSession, config: Path, checkpoint: Path, sink: Any) -> None:
     """Run the job: read new files, and write their records to Kafka."""
     register_source(spark)
-    options = {"manifestLocation": str(checkpoint / "headerware-source")}
-    airports = spark.readStream.format("headerware-source").options(**options).load(str(config))
+    options = {"manifestLocation": str(checkpoint / "headerware-objects")}
+    airports = spark.readStream.format("headerware-objects").options(**options).load(str(config))
     function = foreach_batch(Chain([]), sink, checkpoint=checkpoint)
     writer = airports.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()

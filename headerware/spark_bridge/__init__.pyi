@@ -3,6 +3,7 @@ from headerware.spark_bridge.batches.foreach import BatchProgress as BatchProgre
 from headerware.spark_bridge.batches.foreach import foreach_batch as foreach_batch
 from headerware.spark_bridge.batches.sinks import kafka_sink as kafka_sink
 from headerware.spark_bridge.batches.sinks import writer_sink as writer_sink
+from headerware.spark_bridge.batches.tables import table_sink as table_sink
 from headerware.spark_bridge.compaction import copy_topic as copy_topic
 from headerware.spark_bridge.decoding import decode as decode
 from headerware.spark_bridge.encoding import encode as encode

@@ -125,6 +125,16 @@ class TestCompaction:
         assert GALLERY["compaction_spark.py"].is_shown_by(shown), shown
 
 
+@pytest.mark.broker
+@pytest.mark.one_spark
+@pytest.mark.timeout(2 * DEADLINE_S)
+class TestTables:
+    @pytest.mark.parametrize("name", ["spark_delta.py", "spark_iceberg.py", "spark_pipeline.py"])
+    def test_have_each_record_once_after_a_failure(self, tmp_path: Path, name: str) -> None:
+        shown = ended(tmp_path, sys.executable, str(EXAMPLES / name))
+        assert GALLERY[name].is_shown_by(shown), shown
+
+
 class TestPage:
     @pytest.mark.parametrize("function", [decode, encode, foreach_batch], ids=lambda found: found.__name__)
     def test_lists_all_options(self, function: Callable[..., Any]) -> None:
@@ -139,16 +149,18 @@ class TestPage:
         assert {name for name in options if not any(fnmatch(name, each) for each in listed)} == set()
         assert {each for each in listed if not any(fnmatch(name, each) for name in options)} == set()
 
-    def test_frame_there_and_back_shows_what_it_says(
+    def test_frame_there_and_back_and_over_a_join_shows_what_it_says(
         self, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         section = PAGE.partition("## A frame, there and back")[2]
         found = FENCED.search(section)
+        joined = FENCED.search(section.partition("### Headers over a join")[2])
         assert found is not None
+        assert joined is not None
         keyring = tmp_path / "keys.json"
         edit_keyring(keyring, lambda keys: with_new_key(keys, "orders-2026", "ed25519"), create=True)
         # The workers of the shared session have another working directory than a user's program.
-        program = found[1].replace('"keys.json"', repr(str(keyring)))
+        program = (found[1] + joined[1]).replace('"keys.json"', repr(str(keyring)))
         namespace: dict[str, Any] = {"spark": spark}
         exec(compile(program, "docs/spark.md", "exec"), namespace)  # noqa: S102 - our own
         shown = re.findall(r"^print\(.*\)  # (.*)$", program, re.MULTILINE)

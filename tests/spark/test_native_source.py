@@ -43,7 +43,7 @@ DEADLINE_S = 240
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 FENCED = re.MULTILINE | re.DOTALL
-FORMAT = "headerware-source"
+FORMAT = "headerware-objects"
 CONFIG = """\
 name = "spool"
 topic = "{topic}"
@@ -77,8 +77,8 @@ def sink(frame, number):
     pathlib.Path(written).write_text(json.dumps(values))
     os.kill(os.getpid(), signal.SIGKILL)
 
-options = {"manifestLocation": checkpoint + "/headerware-source"}
-stream = spark.readStream.format("headerware-source").options(**options).load(config)
+options = {"manifestLocation": checkpoint + "/headerware-objects"}
+stream = spark.readStream.format("headerware-objects").options(**options).load(config)
 writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
 writer.start().awaitTermination()
 """
@@ -124,7 +124,7 @@ class Spool:
         return self._spark.read.format(FORMAT).options(**options).load(str(self.file))
 
     def stream(self, **options: str) -> DataFrame:
-        options = {"manifestLocation": str(self.checkpoint / "headerware-source"), **options}
+        options = {"manifestLocation": str(self.checkpoint / "headerware-objects"), **options}
         return self._spark.readStream.format(FORMAT).options(**options).load(str(self.file))
 
     def run(self, fails_in: int | None = None, **options: str) -> None:
@@ -282,6 +282,11 @@ class TestBatchReads:
     def test_refuse_an_unknown_option(self, spool: Spool) -> None:
         with pytest.raises(AnalysisException, match=r"maxobjectpertrigger.*maxObjectsPerTrigger"):
             spool.read(maxObjectPerTrigger="1")
+
+    @pytest.mark.parametrize("option", ["subscribe", "subscribePattern", "kafka.bootstrap.servers"])
+    def test_say_who_reads_kafka(self, spool: Spool, option: str) -> None:
+        with pytest.raises(AnalysisException, match=r"read by Spark's own connector: use kafka_source"):
+            spool.read(**{option: "orders"})
 
     def test_refuse_two_sources_of_a_name(self, spark: SparkSession, tmp_path: Path) -> None:
         config = SourceConfig(

@@ -38,6 +38,7 @@ def environments(clone: Path) -> Path:
         ".venv-frameworks",
         ".venv-docs",
         ".venv-newest-spark",
+        ".venv-newest-connector",
         ".venv-python3.99",
     ):
         programs = clone / name / "bin"

@@ -146,7 +146,8 @@ def foreach_batch(
 
     Args:
         chain: the chain that reads: a :class:`Chain`, a flat configuration, or the path of a TOML file.
-        sink: :func:`kafka_sink`, :func:`writer_sink`, or a function of frame and batch id.
+        sink: :func:`kafka_sink`, :func:`table_sink`, :func:`writer_sink`, or a function of frame and batch
+            id.
         checkpoint: the query's checkpoint folder, the same as its ``checkpointLocation``: the ledger is below
             it, in ``headerware/<query id>``. With any other folder, the query fails before anything is
             written.
@@ -342,6 +343,7 @@ class ForeachBatch:
     def _process(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> BatchProgress:
         fingerprint = self._chain.source.fingerprint
         attempt = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
+        batch.is_replay = attempt.replay
         if attempt.previous_chain not in {None, fingerprint}:
             _log.info("the chain has changed; the new chain is used from batch %d on", batch.id)
         plan = self._plan(frame)

@@ -63,7 +63,15 @@ class Batch:
         self.encoded: Final = accumulators.encoded
         self.uncomputed: Decoded | None = None
         """The decoded frame, if it is not computed yet, for a sink that encodes it in the same pass."""
+        self.is_replay = False
+        """Whether the batch was begun before, and not finished."""
+        self._work: list[str] = []
         self._cached: list[DataFrame] = []
+
+    @property
+    def output(self) -> str:
+        """The name of what is written now, the same in a replay: the query's id, and the work."""
+        return "/".join([self.query_id, *self._work])
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Keep a frame that is read more than once, until the batch is done."""
@@ -76,9 +84,11 @@ class Batch:
         context: Any = self.spark.sparkContext  # whose types do not know that None removes a property
         before = context.getLocalProperty(_DESCRIPTION)
         context.setLocalProperty(_DESCRIPTION, f"{self.job}, batch {self.id}: {work}")
+        self._work.append(work)
         try:
             yield
         finally:
+            self._work.pop()
             context.setLocalProperty(_DESCRIPTION, before)
 
     def publish_dead_letters(self, dead_letters: DataFrame, topics: Collection[str] | None = None) -> None:
@@ -148,7 +158,7 @@ def writer_sink(write: Callable[[DataFrameWriter, Batch], Any]) -> Sink:
 
         writer_sink(lambda writer, batch: writer.mode("overwrite").parquet(f"{path}/batch={batch.id}"))
 
-    and for Delta, the options ``txnAppId`` (``batch.query_id``) and ``txnVersion`` (``batch.id``).
+    :func:`table_sink` appends to Delta and Iceberg tables.
 
     Args:
         write: takes the writer and the batch, and saves.
@@ -163,8 +173,8 @@ def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
     if callable(sink):
         return _FunctionSink(sink)
     raise ConfigError(
-        f"expected kafka_sink(...), writer_sink(...) or a function of frame and batch id, found "
-        f"{type(sink).__name__}",
+        f"expected kafka_sink(...), table_sink(...), writer_sink(...) or a function of frame and batch id, "
+        f"found {type(sink).__name__}",
         path=name,
     )
 

@@ -1,1 +1,1 @@
-"""The source framework as a data source of Spark: ``spark.readStream.format("headerware-source")``."""
+"""Files, objects, SQL tables and HTTP as frames of Spark: the format ``headerware-objects``."""

@@ -1,4 +1,7 @@
-"""The data source: what Spark's Python data source API asks for, and its options.
+"""The data source of objects: what Spark's Python data source API asks for, and its options.
+
+It runs a source, as `headerware source run` does: files, objects of a store, tables of SQL, answers of HTTP.
+Their rows go to Kafka; Kafka itself is read by Spark's connector, see `kafka_source`.
 
     create        in a process of its own; reads the file, and is pickled
     plan, commit  in a process that lives as long as the query; the planner has its state there
@@ -50,7 +53,7 @@ else:
         SupportsTriggerAvailableNow = object
 
 
-FORMAT: Final = "headerware-source"
+FORMAT: Final = "headerware-objects"
 COLUMNS: Final = StructType([
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),
@@ -75,6 +78,7 @@ _OPTIONS: Final = (
     "maxPartitionBytes",
     "minPartitions",
 )
+_OPTIONS_OF_KAFKA: Final = ("kafka.", "subscribe", "assign", "startingoffsets", "endingoffsets")
 
 
 def register_source(
@@ -82,11 +86,13 @@ def register_source(
     *sources: SourceConfig,
     kafka: Mapping[str, Any] | None = None,
 ) -> None:
-    """Register the format ``headerware-source`` with a session; a second call replaces the first.
+    """Register the format ``headerware-objects`` with a session; a second call replaces the first.
 
-    ``spark.readStream.format("headerware-source")`` then takes the file of a source:
+    The format reads what a source brings into Kafka: files, objects of a store, tables of SQL, answers of
+    HTTP. It does not read Kafka, which is the work of :func:`kafka_source`.
+    ``spark.readStream.format("headerware-objects")`` takes the file of a source:
 
-        .option("manifestLocation", checkpoint + "/headerware-source").load("orders.toml")
+        .option("manifestLocation", checkpoint + "/headerware-objects").load("orders.toml")
 
     Args:
         spark: the session.
@@ -104,8 +110,8 @@ def register_source(
             raise ConfigError(f"there are two sources of the name {source.name!r}", path="sources")
         definitions[source.name] = SourceDefinition.of(source, kafka)
     made = type(
-        "HeaderwareSource",
-        (HeaderwareSource,),
+        "ObjectsSource",
+        (ObjectsSource,),
         {
             "definitions": definitions,
             "parallelism": spark.sparkContext.defaultParallelism,
@@ -115,7 +121,7 @@ def register_source(
     spark.dataSource.register(made)
 
 
-class HeaderwareSource(DataSource):
+class ObjectsSource(DataSource):
     """The data source; :func:`register_source` makes a class of it that knows the session."""
 
     definitions: ClassVar[Mapping[str, SourceDefinition]] = {}
@@ -231,6 +237,12 @@ def _task_rows(
 def _definition(options: Mapping[str, str], definitions: Mapping[str, SourceDefinition]) -> SourceDefinition:
     known = {option.lower() for option in _OPTIONS}
     for option in options:
+        if option.lower().startswith(_OPTIONS_OF_KAFKA):
+            raise ConfigError(
+                f"{FORMAT} reads files, objects, SQL tables and HTTP; Kafka is read by Spark's own "
+                "connector: use kafka_source(spark.readStream, options)",
+                path=option,
+            )
         if option.lower() not in known:
             raise ConfigError(
                 f"there is no such option; {did_you_mean(option, _OPTIONS)}known: {', '.join(_OPTIONS)}",

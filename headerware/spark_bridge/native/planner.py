@@ -404,7 +404,8 @@ def _offset(found: Any) -> Offset:
         return msgspec.convert(found, Offset)
     except msgspec.ValidationError as error:
         raise SourceError(
-            "the checkpoint does not belong to a headerware-source; give each query a checkpoint of its own"
+            "the checkpoint does not belong to a query of headerware-objects; give each query a "
+            "checkpoint of its own"
         ) from error
 
 

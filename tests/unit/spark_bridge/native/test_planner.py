@@ -331,7 +331,7 @@ class TestOffsets:
             lambda: spool.reader.latestOffset(offset, None),
             lambda: spool.reader.partitions(offset, offset),
         ):
-            with pytest.raises(SourceError, match="the checkpoint does not belong to a headerware-source"):
+            with pytest.raises(SourceError, match="does not belong to a query of headerware-objects"):
                 call()
 
     def test_of_another_source_are_refused(self, query: Callable[..., Query]) -> None:
