@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.java_settings import librdkafka_settings
-from headerware.spark_bridge.driver import driver_of
+from headerware.spark_bridge.driver import driver_of, spark_errors
 from headerware.spark_bridge.session import require_connector
 
 if TYPE_CHECKING:
@@ -279,11 +279,9 @@ class _JavaAdmin:
         return self._guarded(problem, lambda: question().get(self._timeout_ms + 5_000, unit))
 
     def _guarded(self, problem: str, call: Any) -> Any:
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
-
         try:
             return call()
-        except Py4JJavaError as error:
+        except spark_errors() as error:
             name, said = _cause(error)
             failure = AdminError(f"Kafka at {self._servers}: {problem}: {name}: {said}")
             failure.cause = name
@@ -445,7 +443,9 @@ def _milliseconds(settings: Mapping[str, str], key: str, default: int) -> int:
 
 def _cause(error: Any) -> tuple[str, str]:
     """Return the class and the message of the innermost cause of a Java exception."""
-    java = error.java_exception
+    java = getattr(error, "java_exception", None)
+    if java is None:  # pyspark has made an exception of its own of it
+        return type(error).__name__, str(error).partition("\n")[0]
     while (deeper := java.getCause()) is not None:
         java = deeper
     return java.getClass().getSimpleName(), java.getMessage()

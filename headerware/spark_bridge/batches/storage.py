@@ -35,12 +35,12 @@ MAX_TEXT_BYTES: Final = 16 * 2**20
 """A larger file is not a ledger's, and is not read into the driver's memory."""
 
 _TEMPORARY: Final = "tmp"
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(.*)", re.DOTALL)
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?(.*)", re.DOTALL)
 _LOCAL: Final = {"file": "", "dbfs": "/dbfs"}
 """The schemes of paths that the driver's machine has in its own file system, below these folders."""
 _VOLUMES: Final = "/Volumes/"
 """Databricks has the paths of volumes in the file system of the machine, under the same names."""
-_ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "wasbs": "abfss", "wasb": "abfs"}
+_ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names of schemes that pyarrow calls otherwise."""
 
 _WITHOUT_FOLDERS: Final = frozenset({"s3", "gcs", "abfs"})

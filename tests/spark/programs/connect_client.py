@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 2_000
 CUTTING: Final = Chain([Trail(service="writer"), Dedup(), Slice(max_bytes=MAX_BYTES)])
-READING: Final = Chain([Trail(service="spark"), Dedup(), Slice(max_bytes=MAX_BYTES)])
+READING: Final = Chain([Trail(service="spark"), Dedup(), Compress(), Slice(max_bytes=MAX_BYTES)])
 
 
 def kafka(given: dict[str, Any]) -> dict[str, str]:
@@ -54,7 +54,9 @@ def frames(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
     functions.register_functions(spark)
     decoded.createOrReplaceTempView("decoded")
     by_sql = spark.sql("SELECT hw_trail(headers)[0].by_whom, map_keys(hw_headers_map(headers)) FROM decoded")
-    encoded = encode(decoded.withColumn("topic", F.lit(given["target"])), CUTTING, identity=["topic", "offset"])
+    encoded = encode(
+        decoded.withColumn("topic", F.lit(given["target"])), CUTTING, identity=["topic", "offset"]
+    )
     kept = ["topic", "key", "value", "headers"]
     encoded.select(*kept).write.format("kafka").options(**kafka(given)).save()
     columns = decoded.select(
@@ -79,7 +81,9 @@ def protected(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
         value="name string, count bigint",
     )
     return {
-        "verified": sorted(map(list, good.select("verified.key_id", F.col("value").cast("string")).collect())),
+        "verified": sorted(
+            map(list, good.select("verified.key_id", F.col("value").cast("string")).collect())
+        ),
         "dead_letters": sorted(map(list, dead_letters.select("topic", "step", "error").collect())),
         "typed": sorted(map(list, typed.select("value.name", "value.count").collect())),
     }
@@ -115,7 +119,10 @@ def refused(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
     for name, call in (
         ("called", lambda: elsewhere(spark.range(1), 0)),
         ("topic", lambda: kafka_source(spark.read, {**kafka(given), "subscribe": "no-such-topic"})),
-        ("jaas", lambda: KafkaAdmin(spark, {**kafka(given), "kafka.sasl.jaas.config": "my.Module required;"})),
+        (
+            "jaas",
+            lambda: KafkaAdmin(spark, {**kafka(given), "kafka.sasl.jaas.config": "my.Module required;"}),
+        ),
     ):
         try:
             call()
@@ -133,7 +140,9 @@ def files(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
         checkpoint=given["checkpoint"],
         on_progress=partial(_note, given["progress"]),
     )
-    ended = _ended(kafka_source(spark.readStream, options).writeStream.foreachBatch(work), given["checkpoint"])
+    ended = _ended(
+        kafka_source(spark.readStream, options).writeStream.foreachBatch(work), given["checkpoint"]
+    )
     return {**ended, "rows": spark.read.parquet(given["target"]).count()}
 
 
