@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -99,6 +99,21 @@ class ChainSource(msgspec.Struct, frozen=True):
         return text
 
 
+class LoadedChain(NamedTuple):
+    """A chain and its source; only the source is pickled, so that no value from the environment is."""
+
+    source: ChainSource
+    chain: Chain
+
+    def __reduce__(self) -> tuple[Callable[[ChainSource], LoadedChain], tuple[ChainSource]]:
+        """Pickle the source; where it is unpickled the chain is loaded again."""
+        return _reloaded, (self.source,)
+
+
+def _reloaded(source: ChainSource) -> LoadedChain:
+    return LoadedChain(source, source.load())
+
+
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a task: one side of a chain over a frame's rows; it is sent with each task."""
 
@@ -128,7 +143,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
 
-def chain_source(chain: ChainLike, work: Work | None = None) -> tuple[ChainSource, Chain]:
+def chain_source(chain: ChainLike, work: Work | None = None) -> LoadedChain:
     """Load and check a chain; return its source, to be shipped, and the chain.
 
     A step that cannot work in such tasks is refused; one that does nothing there is logged.
@@ -143,7 +158,7 @@ def chain_source(chain: ChainLike, work: Work | None = None) -> tuple[ChainSourc
         idle = [(label(step), why) for step in loaded for why in _idle(step, work)]
         for name, why in [*idle_steps(tuple(loaded)), *idle]:
             log.warning("%s: %s", name, why)
-    return source, loaded
+    return LoadedChain(source, loaded)
 
 
 def _loaded(chain: ChainLike, side: Side) -> tuple[ChainSource, Chain]:

@@ -26,7 +26,7 @@ from headerware.ops.compaction.rules import OLDEST, CopyRule, Lost
 from headerware.ops.compaction.worker import Compaction, CompactionResult
 from headerware.spark_bridge.admin import KafkaAdmin, admin_settings
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import require_classic
 from headerware.spark_bridge.executors.compaction import (
     JUDGED,
     REPEATED,
@@ -107,7 +107,7 @@ def copy_topic(
         MissingPartError: the session has no Kafka connector.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses a request.
     """
-    require_classic(spark)
+    require_classic(spark, "copy_topic()", "use a classic session, or the worker: headerware compact")
     shipped_chain, loaded = (None, None) if chain is None else chain_source(chain)
     conf = _client_settings(options) if conf is None else conf
     work = Compaction(conf, source, target, rule, side_topic=side_topic, chain=loaded, group_id=group_id)

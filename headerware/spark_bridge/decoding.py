@@ -19,7 +19,7 @@ from headerware.spark_bridge.chain_source import (
     has_step,
     require_typed,
 )
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import driver_of
 from headerware.spark_bridge.executors.decoding import slice_condition
 from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import shipped
@@ -134,7 +134,6 @@ class DecodePlan:
         verified: bool = False,
         failures: Failures = "fail",
     ) -> None:
-        require_classic(frame)
         self._frame = frame
         self._source = source
         self._failures = failures
@@ -163,11 +162,10 @@ class DecodePlan:
 
     def task_spec(self, *, job: str | None, **settings: Any) -> TaskSpec:
         """Return the specification of the executors' tasks."""
-        name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
         return TaskSpec(
             source=self._source,
             side="consumer",
-            job=name,
+            job=job or driver_of(self._frame.sparkSession).app_name(),
             failures=self._failures,
             typed=self.typed,
             verified=self._verified,
@@ -199,7 +197,7 @@ class DecodePlan:
         """
         mapped = shipped(f"{_EXECUTORS}reassembly:reassemble", spec, accumulator, options)
         if tasks is None and not _is_adaptive(frame):  # Spark would start 200 tasks for six slices
-            tasks = frame.sparkSession.sparkContext.defaultParallelism
+            tasks = driver_of(frame.sparkSession).parallelism()
         if tasks != 0:
             numbers = () if tasks is None else (tasks,)
             frame = frame.repartition(*numbers, "topic", "partition")

@@ -22,7 +22,7 @@ from headerware.spark_bridge.chain_source import (
     log,
     require_typed,
 )
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import driver_of
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.frames.arrow_types import require_arrow_type
 from headerware.spark_bridge.frames.schema import (
@@ -149,7 +149,6 @@ class EncodePlan:
         identity: Collection[str] | None = None,
         occasion: str | None = None,
     ) -> None:
-        require_classic(frame)
         self._source = source
         self._failures = failures
         self._needs_identities = _needs_identities(chain, identity)
@@ -170,7 +169,7 @@ class EncodePlan:
 
     def task_spec(self, *, job: str | None, scope: str | None = None, **settings: Any) -> TaskSpec:
         """Return the specification of the executors' tasks."""
-        name: str = job or self._frame.sparkSession.sparkContext.appName or "spark"
+        name = job or driver_of(self._frame.sparkSession).app_name()
         return TaskSpec(
             source=self._source,
             side="producer",

@@ -15,7 +15,7 @@ from headerware.core.hooks import label, states
 from headerware.core.order import idle_on
 from headerware.spark_bridge.admin import KafkaAdmin
 from headerware.spark_bridge.chain_source import log
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import session_of
 from headerware.spark_bridge.session import require_connector
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[st
             win over the two options that are set here, ``includeHeaders`` and ``kafka.isolation.level``.
 
     Raises:
-        ConfigError: a topic does not exist, or the reader is Spark Connect's.
+        ConfigError: a topic does not exist; or, with Spark Connect, an option cannot be translated for
+            confluent-kafka, which asks the cluster there.
         AdminError: the cluster does not answer.
         MissingPartError: the session has no Kafka connector.
     """
-    require_classic(reader)
-    spark = reader._spark  # noqa: SLF001 - it does not name its session otherwise
+    spark = session_of(reader)
     require_connector(spark)
     given = {key.lower(): str(value) for key, value in options.items()}
     defaults = {key: value for key, value in _READING.items() if key.lower() not in given}

@@ -38,7 +38,6 @@ import msgspec
 from headerware.core.errors import ConfigError, MissingPartError
 from headerware.core.extras import install_command
 from headerware.core.java import find_java
-from headerware.spark_bridge.classic import refuse_remote, require_classic
 from headerware.spark_bridge.connector_jars import (
     CONNECTOR,
     JARS_FOLDER,
@@ -50,6 +49,7 @@ from headerware.spark_bridge.connector_jars import (
     resolve,
     version_numbers,
 )
+from headerware.spark_bridge.driver import driver_of, refuse_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,13 +83,13 @@ def configure(
     come with that session, or by spark-submit's ``--packages``.
 
     Args:
-        builder: the builder of a classic session, not of Spark Connect.
+        builder: the builder of a session that starts its own JVM: not one that names a Spark Connect server.
         jars: a folder with the connector's jars, where Maven Central cannot be reached; if None, the folder
             in the environment variable ``HEADERWARE_SPARK_JARS``, if that is set.
 
     Raises:
-        ConfigError: the builder is Spark Connect's, or ``PYSPARK_SUBMIT_ARGS`` leaves no way to add the
-            connector.
+        ConfigError: the builder names a Spark Connect server, or ``PYSPARK_SUBMIT_ARGS`` leaves no way to add
+            the connector.
         MissingPartError: Java, pyarrow or pandas is missing or does not fit, or the connector is missing.
     """
     _check_requirements()
@@ -171,9 +171,13 @@ def _choose_python(made: Mapping[str, str]) -> None:
 
 
 def require_connector(spark: SparkSession) -> None:
-    """Check that a session has the Kafka connector, which cannot be added to a running session."""
-    require_classic(spark)
-    _check_connector(spark._jvm)  # noqa: SLF001 - a classic session's way to its JVM
+    """Check that a session has the Kafka connector, which cannot be added to a running session.
+
+    Nothing is checked without a JVM: the server of Spark Connect says itself that it has no ``kafka``.
+    """
+    jvm = driver_of(spark).jvm
+    if jvm is not None:
+        _check_connector(jvm)
 
 
 def _check_connector(jvm: Any) -> None:

@@ -85,6 +85,10 @@ _NO_PROTOBUF: Final = (
     "protobuf is missing here, and Spark's transformWithStateInPandas needs it on the driver and on each "
     "executor: pip install 'protobuf>=5.28.3'"
 )
+_NO_STATE: Final = (
+    "this pyspark's client of Spark Connect cannot send functions with state; use foreach_batch(), whose ledger "
+    "keeps slices"
+)
 _IPC_ROWS: Final = StructType([StructField("rows", BinaryType())])
 """What the operator returns: finished rows."""
 _KEYED_IPC_ROWS: Final = StructType([
@@ -152,7 +156,8 @@ def decode_stateful(
 
     Raises:
         ConfigError: before anything runs: the frame is no stream; the chain has no ``slice``, or has
-            ``dedup``; the state store is not RocksDB; or a column is missing or of a wrong type.
+            ``dedup``; the state store is not RocksDB; a column is missing or of a wrong type; or the session
+            is Spark Connect's, and its client has no state for Python functions.
         MissingPartError: the driver has no protobuf. An executor without protobuf fails its task and says so.
     """
     source, loaded = chain_source(chain, "decode")
@@ -171,6 +176,8 @@ def decode_stateful(
     )
     task = ReassemblyProcessor(_pickled(spec), _expire_ms(loaded))
     by_partition = streams.groupBy("topic", "partition")
+    if not hasattr(by_partition, "transformWithStateInPandas"):
+        raise ConfigError(_NO_STATE)
     reassembled = by_partition.transformWithStateInPandas(task, _IPC_ROWS, "Append", "ProcessingTime")
     return reassembled.mapInArrow(shipped(f"{_STAGES}ipc_to_rows"), plan.schema)
 

@@ -240,6 +240,15 @@ def kafka(kafka_broker: KafkaBroker) -> Kafka:
     return Kafka(kafka_broker)
 
 
+@pytest.fixture(scope="session")
+def no_jvm() -> Any:
+    """Return what stands for a session of Spark Connect in code that only asks whether there is a JVM.
+
+    A real one cannot be made next to a classic session; test_connect.py has one in a process of its own.
+    """
+    return type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+
+
 @pytest.fixture(scope="module")
 def two_partitions_of_state(spark: SparkSession) -> Iterator[None]:
     """Keep the state of streams in two partitions: Spark makes 200, each with a store of its own."""

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -19,8 +18,6 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.propagate import inject
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
@@ -28,14 +25,15 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
+from headerware.interceptors.metrics import Metrics
 from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.observers import REPORT_COLUMNS, Observers, is_traced
 from headerware.spark_bridge.batches.sinks import Batch, Sink, prepare, sink_of, tell_done
 from headerware.spark_bridge.batches.storage import Storage
-from headerware.spark_bridge.chain_source import ChainLike, chain_source
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.chain_source import ChainLike, LoadedChain, chain_source
 from headerware.spark_bridge.decoding import DecodePlan
-from headerware.spark_bridge.executors.counts import CountsAccumulator, QueryAccumulators
+from headerware.spark_bridge.driver import driver_of, require_classic, spark_errors
+from headerware.spark_bridge.executors.counts import QueryAccumulators
 from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import reason_of
 from headerware.spark_bridge.failures import TaskError, split_failures
@@ -54,7 +52,7 @@ from headerware.spark_bridge.frames.schema import (
 from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +62,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.batches.lineage import QueryLineage
     from headerware.spark_bridge.chain_source import TaskSpec
     from headerware.spark_bridge.decoding import Decoded
+    from headerware.spark_bridge.executors.counts import CountsAccumulator, NoCounts
 
 
 _log: Final = logging.getLogger("headerware.spark_bridge")
@@ -91,7 +90,8 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
         waiting: the number of slices that wait for the next batch.
         decoded: counts of the reading chain: ``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``,
             ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them; with
-            ``lineage`` in the chain also ``topics``: records by topic.
+            ``lineage`` in the chain also ``topics``: records by topic. Empty with Spark Connect, which has
+            no accumulators.
         encoded: the same counts of the writing chain.
 
     As text it is one line: ``batch 17: 1,204 in, 1,198 out, 3 refused, 3 slices wait``.
@@ -111,6 +111,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
             return f"batch {self.batch}: committed before, skipped"
         counts = self.decoded.get
         parts = [f"{counts('records_in', 0):,} in", f"{counts('records_out', 0):,} out"]
+        parts = parts if self.decoded else ["done"]
         refused = counts("refused", 0) + self.encoded.get("refused", 0)
         parts += [f"{refused:,} refused"] if refused else []
         parts += [f"{self.waiting:,} slices wait"] if self.waiting else []
@@ -173,7 +174,7 @@ def foreach_batch(
         ConfigError: the chain, a sink or an option is wrong.
         MissingPartError: the chain has ``lineage``, and openlineage-python is not installed.
     """
-    source, loaded = chain_source(chain, "foreach_batch")
+    loaded = chain_source(chain, "foreach_batch")
     if not os.fspath(checkpoint):
         raise ConfigError("expected a folder, found an empty text", path="checkpoint")
     if window_batches < 0 or (window_ms or 0) < 0:
@@ -185,9 +186,9 @@ def foreach_batch(
             "without a chain",
             path="dead_letters",
         )
-    _check_audit_reports(loaded, audit_reports)
+    _check_audit_reports(loaded.chain, audit_reports)
     return ForeachBatch(
-        _ReadChain(source, loaded, value, key, verified),
+        _ReadChain(loaded, value, key, verified),
         sink_of(sink, "sink"),
         checkpoint=os.fspath(checkpoint),
         transform=transform,
@@ -233,11 +234,18 @@ class _Metadata(msgspec.Struct):
     id: str
 
 
+class _Query(NamedTuple):
+    """The query that calls the function."""
+
+    id: str
+    checkpoint: Storage
+    ledger: Ledger
+
+
 class _ReadChain(NamedTuple):
     """The chain that reads, and the types of its columns."""
 
-    source: Any
-    chain: Any
+    loaded: LoadedChain
     value: DataType | str | None
     key: DataType | str | None
     verified: bool
@@ -247,7 +255,8 @@ class ForeachBatch:
     """The function that Spark calls with each micro-batch; made by :func:`foreach_batch`.
 
     ``progress`` is the result of the last batch. The function serves one query, whose batches come one
-    at a time.
+    at a time. With Spark Connect a copy of the function runs next to the server's driver, so ``progress`` of
+    this one remains None; ``on_progress`` is called there.
     """
 
     def __init__(
@@ -267,7 +276,7 @@ class ForeachBatch:
         on_progress: Callable[[BatchProgress], Any] | None,
     ) -> None:
         self.progress: BatchProgress | None = None
-        self._chain = reading
+        self._reading = reading
         self._sink = sink
         self._checkpoint = checkpoint
         self._transform = transform
@@ -281,9 +290,9 @@ class ForeachBatch:
         self._window = window
         self._discard_waiting = discard_waiting
         self._on_progress = on_progress
-        self._ledger: tuple[str, Ledger] | None = None
+        self._query: _Query | None = None
         self._accumulators: tuple[Any, QueryAccumulators] | None = None
-        self._lineage = _query_lineage(reading.chain)
+        self._lineage = _query_lineage(reading.loaded.chain)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process one batch; an error fails the query, which then replays the batch.
@@ -291,26 +300,31 @@ class ForeachBatch:
         Raises:
             TaskError: a task failed and said why, for instance because the chain refused a row.
         """
-        require_classic(frame)
         try:
             self._run(frame, batch_id)
-        except (PySparkException, Py4JError) as error:
+        except spark_errors() as error:
             reason = reason_of(error)
             if reason is None:
                 raise
             raise TaskError(f"batch {batch_id}: {reason}") from None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to a query that runs: Spark Connect sends the function before it starts."""
+        kept = dict.fromkeys(("progress", "_observers", "_query", "_accumulators", "_lineage"))
+        return {**self.__dict__, **kept}
+
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         spark = frame.sparkSession
-        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if query_id is None:
-            raise ConfigError(_NO_QUERY)
-        job = self._job or spark.sparkContext.appName or "spark"
+        driver = driver_of(spark)
+        job = self._job or driver.app_name()
         try:
-            ledger = self._open_ledger(frame, query_id, job)
+            running = driver.running_queries()
+            if self._query is None or self._query.id not in running:
+                self._query = self._begun(frame, running, job)
         except HeaderwareError as error:  # its message says all, and Spark prints a traceback three times
             raise error.with_traceback(None) from None
-        offsets = _end_offsets(spark, query_id, batch_id)
+        query_id, ledger = self._query.id, self._query.ledger
+        offsets = _end_offsets(self._query.checkpoint, batch_id)
         if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
             self._report(BatchProgress(batch=batch_id, query_id=query_id, skipped=True))
@@ -333,7 +347,7 @@ class ForeachBatch:
             read = progress.decoded.get("topics", {})
             self._lineage.report(
                 spark,
-                partial(_java_query, spark, query_id),
+                query_id,
                 job=batch.job,
                 read=read,
                 written={} if written is None else written(batch),
@@ -341,7 +355,7 @@ class ForeachBatch:
         self._report(progress)
 
     def _process(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> BatchProgress:
-        fingerprint = self._chain.source.fingerprint
+        fingerprint = self._reading.loaded.source.fingerprint
         attempt = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
         batch.is_replay = attempt.replay
         if attempt.previous_chain not in {None, fingerprint}:
@@ -404,13 +418,12 @@ class ForeachBatch:
         return given
 
     def _plan(self, frame: DataFrame) -> DecodePlan:
-        reading = self._chain
+        reading = self._reading
         require_free(frame, {"source"})
         failures: Literal["fail", "route"] = "fail" if self._dead_letters is None else "route"
         return DecodePlan(
             frame,
-            reading.source,
-            reading.chain,
+            *reading.loaded,
             value=reading.value,
             key=reading.key,
             verified=reading.verified,
@@ -419,35 +432,33 @@ class ForeachBatch:
 
     def _reset_accumulators(self, spark: SparkSession) -> QueryAccumulators:
         """Return the query's accumulators, at 0; pyspark keeps each for ever, so all batches share them."""
-        context = spark.sparkContext
+        context = driver_of(spark).context
         if self._accumulators is None or self._accumulators[0] is not context:
-            self._accumulators = (
-                context,
-                QueryAccumulators(CountsAccumulator(spark), CountsAccumulator(spark)),
-            )
+            self._accumulators = (context, QueryAccumulators.of(spark))
         for accumulator in self._accumulators[1]:
             accumulator.clear()
         return self._accumulators[1]
 
-    def _open_ledger(self, frame: DataFrame, query_id: str, job: str) -> Ledger:
-        """Return the query's ledger; the first time, check what the query needs before it writes."""
-        if self._ledger is None or self._ledger[0] != query_id:
-            spark = frame.sparkSession
-            _require_checkpoint_of(query_id, Storage(spark, self._checkpoint))
-            for path, sink, topics in (
-                ("sink", self._sink, ()),
-                ("dead_letters", self._dead_letters, ()),
-                ("audit_reports", self._audit_reports, _report_topics(self._chain.chain)),
-            ):
-                if sink is not None:
-                    prepare(sink, spark, topics, path)
-            self._observers = Observers(self._chain.chain, "consumer", job)
-            warn_of_other_topics(self._chain.chain, Origin.of(frame).topics)
-            self._cluster_id = cluster_of(frame, self._chain.chain, self._given_cluster_id)
-            batches, time_ms = self._window
-            opened = Ledger.open(spark, self._checkpoint, query_id, window_batches=batches, window_ms=time_ms)
-            self._ledger = (query_id, opened)
-        return self._ledger[1]
+    def _begun(self, frame: DataFrame, running: Collection[str], job: str) -> _Query:
+        """Open the ledger of the query that runs, after a check of what the query needs before it writes."""
+        spark = frame.sparkSession
+        checkpoint = Storage(spark, self._checkpoint)
+        query_id = _query_of(checkpoint, running)
+        chain = self._reading.loaded.chain
+        _require_countable(frame, chain)
+        for path, sink, topics in (
+            ("sink", self._sink, ()),
+            ("dead_letters", self._dead_letters, ()),
+            ("audit_reports", self._audit_reports, _report_topics(chain)),
+        ):
+            if sink is not None:
+                prepare(sink, spark, topics, path)
+        self._observers = Observers(chain, "consumer", job)
+        warn_of_other_topics(chain, Origin.of(frame).topics)
+        self._cluster_id = cluster_of(frame, chain, self._given_cluster_id)
+        batches, time_ms = self._window
+        ledger = Ledger.open(spark, self._checkpoint, query_id, window_batches=batches, window_ms=time_ms)
+        return _Query(query_id, checkpoint, ledger)
 
     def _report(self, progress: BatchProgress) -> None:
         self.progress = progress
@@ -526,7 +537,7 @@ class _DecodeStages:
         if carried is None:
             return self._reassembled(parts, counts.partitions if counts.is_split else 0, found)
         # Counting the partitions of the waiting slices would take another job; a core takes several.
-        tasks = frame.sparkSession.sparkContext.defaultParallelism
+        tasks = driver_of(frame.sparkSession).parallelism()
         return self._reassembled(parts.unionByName(carried), tasks, found)
 
     def span(self, found: _DecodedBatch) -> AbstractContextManager[dict[str, str]]:
@@ -618,18 +629,34 @@ class _DecodeStages:
         )
 
 
-def _require_checkpoint_of(query_id: str, checkpoint: Storage) -> None:
-    """Raise ConfigError unless a folder is the query's checkpoint, into which Spark writes the query's id."""
+def _query_of(checkpoint: Storage, running: Collection[str]) -> str:
+    """Return the id of the query whose checkpoint a folder is, and which is one of those that run.
+
+    Spark writes the id into the checkpoint as the query starts for the first time.
+    """
+    if not running:
+        raise ConfigError(_NO_QUERY)
     found = checkpoint.read_text(_METADATA) if checkpoint.exists(_METADATA) else None
     with suppress(msgspec.MsgspecError):  # a file of another program
-        if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
-            return
+        query_id = None if found is None else msgspec.json.decode(found, type=_Metadata).id
+        if query_id is not None and query_id in running:
+            return query_id
     whose = "no query has its checkpoint there" if found is None else "its file metadata is not this query's"
     raise ConfigError(
         f"expected the folder of this query's checkpoint, found {checkpoint.path()}, and {whose}; give "
         f'checkpoint= and .option("checkpointLocation", ...) the same folder',
         path="checkpoint",
     )
+
+
+def _require_countable(frame: DataFrame, chain: Chain) -> None:
+    """Raise ConfigError for steps that report counts, in a session that cannot count exactly."""
+    for name, step in zip(chain.names, chain, strict=True):
+        if isinstance(step, Audit | Lineage):
+            what = f"interceptors.{name}: what is counted on the executors"
+            require_classic(frame, what, "use a classic session, or take the step out of this chain")
+        elif isinstance(step, Metrics) and driver_of(frame.sparkSession).jvm is None:
+            _log.warning("%s: nothing is measured, because Spark Connect has no accumulators", name)
 
 
 def _has_status(*statuses: Status | None) -> Any:
@@ -648,28 +675,18 @@ def _letter_topic(rows: DataFrame) -> Any:
     return F.col("failure.topic") if "failure" in rows.columns else F.lit(None).cast("string")
 
 
-def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
+def _end_offsets(checkpoint: Storage, batch: int) -> str | None:
     """Return a fingerprint of the end offsets of a batch, which only a replay repeats.
 
-    It is 16 hexadecimal digits over the offsets that Spark wrote into its checkpoint. Return None if this
-    release of Spark keeps its queries elsewhere.
+    It is 16 hexadecimal digits over the offsets that Spark writes into its checkpoint before the batch: a
+    line for each source, after a line with the version and one with the batch's time. Return None if a
+    release of Spark keeps its offsets elsewhere.
     """
-    try:
-        query = _java_query(spark, query_id)
-        sources = query.offsetLog().get(batch).get().offsets()
-        # As text, because offsets that were read back from the checkpoint are of another class.
-        offsets = [sources.apply(index) for index in range(sources.size())]
-        texts = [offset.get().json() if offset.isDefined() else "" for offset in offsets]
-    except (Py4JError, AttributeError, TypeError):
+    name = f"offsets/{batch}"
+    if not checkpoint.exists(name):
         return None
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-
-
-def _java_query(spark: SparkSession, query_id: str) -> Any:
-    """Return Spark's own object of a query, which the session of a batch does not list."""
-    session: Any = spark
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
-    return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
+    _, _, *offsets = checkpoint.read_text(name).split("\n")
+    return hashlib.sha256("\n".join(offsets).encode()).hexdigest()[:16]
 
 
 @contextmanager
@@ -715,5 +732,5 @@ def _query_lineage(chain: Any) -> QueryLineage | None:
     return query_lineage(found)
 
 
-def _shown(accumulator: CountsAccumulator) -> dict[str, Any]:
+def _shown(accumulator: CountsAccumulator | NoCounts) -> dict[str, Any]:
     return {name: value for name, value in accumulator.counts.items() if name not in _INTERNAL}

@@ -9,7 +9,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQueryManager
 
@@ -17,9 +16,10 @@ from headerware.core.errors import ConfigError
 from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.lineage.jobs import Dataset, Job
 from headerware.interceptors.lineage.reporter import reporter
+from headerware.spark_bridge.driver import spark_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -59,7 +59,7 @@ class QueryLineage:
     def report(
         self,
         spark: SparkSession,
-        query: Callable[[], Any],
+        query_id: str,
         *,
         job: str,
         read: Mapping[str, int],
@@ -69,7 +69,7 @@ class QueryLineage:
 
         Args:
             spark: the session of the batch.
-            query: returns Spark's own object of the query.
+            query_id: the id of the query.
             job: the name of the job in trails, without the service.
             read: how many records were read, by topic.
             written: how many were written, None if that is not known.
@@ -80,10 +80,19 @@ class QueryLineage:
             try:
                 # Listen on the query's own session: the session of the batch is a copy, which learns of no
                 # query.
-                StreamingQueryManager(query().sparkSession().streams()).addListener(self._run)
-            except (Py4JError, AttributeError, TypeError):
+                StreamingQueryManager(_java_query(spark, query_id).sparkSession().streams()).addListener(
+                    self._run
+                )
+            except spark_errors() + (AttributeError, TypeError):  # noqa: RUF005 - mypy
                 _log.info("Spark does not report the query's end; the run ends with the driver")
         self._run.add(self._namespace, read, written)
+
+
+def _java_query(spark: SparkSession, query_id: str) -> Any:
+    """Return Spark's own object of a query, which the session of a batch does not list."""
+    session: Any = spark
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
+    return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
 
 
 class _QueryRun(StreamingQueryListener):

@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.errors import ConfigError
@@ -19,6 +17,7 @@ from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
 from headerware.spark_bridge.admin import KafkaAdmin
 from headerware.spark_bridge.batches.observers import Observers
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
+from headerware.spark_bridge.driver import described, spark_errors
 from headerware.spark_bridge.encoding import EncodePlan, warn_of_idle_identity
 from headerware.spark_bridge.failures import split_failures
 from headerware.spark_bridge.origin import warn_of_other_topics
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
-_DESCRIPTION: Final = "spark.job.description"
 _JAVA_MAX_BYTES: Final = 1_048_576
 _MISSING: Final = re.compile(r"Topic (\S+) not present in metadata")
 """The error of Kafka's producer after it has waited for a topic that does not exist."""
@@ -81,15 +79,12 @@ class Batch:
     @contextmanager
     def described(self, work: str) -> Iterator[None]:
         """Describe the jobs of a block, for Spark's pages and listeners: ``orders, batch 17: write``."""
-        context: Any = self.spark.sparkContext  # whose types do not know that None removes a property
-        before = context.getLocalProperty(_DESCRIPTION)
-        context.setLocalProperty(_DESCRIPTION, f"{self.job}, batch {self.id}: {work}")
         self._work.append(work)
         try:
-            yield
+            with described(self.spark, f"{self.job}, batch {self.id}: {work}"):
+                yield
         finally:
             self._work.pop()
-            context.setLocalProperty(_DESCRIPTION, before)
 
     def publish_dead_letters(self, dead_letters: DataFrame, topics: Collection[str] | None = None) -> None:
         """Write dead letters, if there are any; if their topics are not known, the frame is read twice."""
@@ -235,6 +230,10 @@ class _KafkaSink:
         if self._chain is not None and self.topic is not None:
             warn_of_other_topics(self._chain[1], (self.topic,))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to a query that runs."""
+        return {**self.__dict__, "_admin": None, "_observers": None}
+
     def require_topics(self, spark: SparkSession, topics: Iterable[str] = (), path: str = "sink") -> None:
         """Raise ConfigError if the sink's topic, or without it one of ``topics``, does not exist."""
         wanted = topics if self.topic is None else (self.topic,)
@@ -319,7 +318,7 @@ class _KafkaSink:
         options = self._options if options is None else options
         try:
             frame.select(*columns).write.format("kafka").options(**options).save()
-        except (PySparkException, Py4JJavaError) as error:
+        except spark_errors() as error:
             if missing := _MISSING.search(str(error)):
                 raise ConfigError(
                     f"the cluster has no topic {missing[1]}, to which rows are written; create it",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.interceptors.audit import VERSIONS
 from headerware.ops.audit.accounts import GUARD, VERSION
-from headerware.spark_bridge.classic import require_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,13 +36,9 @@ def audit_counts(frame: DataFrame) -> DataFrame:
 
     Returns:
         a frame of ``group string, topic string, hour timestamp, records bigint, bytes bigint``.
-
-    Raises:
-        ConfigError: the frame is Spark Connect's.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
-    require_classic(frame)
     text = sql.col("value").cast("string")
     reports = frame.select(sql.from_json(text, _REPORT).alias("report"))
     counts = (

@@ -36,7 +36,6 @@ from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
 from headerware.registry.wire.packed_block import HEADER as PACKED_HEADER
 from headerware.spark_bridge.chargeback.executor_sums import COUNTED
-from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.shipping import shipped
 
 if TYPE_CHECKING:
@@ -121,9 +120,8 @@ def usage(
             frame finds its smallest and largest.
 
     Raises:
-        ConfigError: a frame lacks a column or has one of another type, or is Spark Connect's.
+        ConfigError: a frame lacks a column or has one of another type.
     """
-    require_classic(frame)
     taken = list(offsets)
     _require_columns(frame, _RECORDS, "frame")
     if taken:

@@ -19,7 +19,7 @@ from headerware.core.errors import ConfigError
 from headerware.ops.chargeback.reads import GroupOffset
 from headerware.ops.chargeback.rules import require_zone
 from headerware.spark_bridge.chargeback.counting import KEYS, OFFSETS, USAGE, usage
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import require_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ def usage_sink(path: str) -> Callable[[DataFrame, int], None]:
     """
 
     def write_usage(batch: DataFrame, batch_id: int) -> None:
-        require_classic(batch)
+        require_classic(batch, "usage_sink()", "use a classic session, or usage() over a batch of the topic")
         folder = f"{path}/query={_query_id(batch.sparkSession)}/batch={batch_id}"
         usage(batch).coalesce(1).write.mode("overwrite").parquet(folder)
 

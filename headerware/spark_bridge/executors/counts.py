@@ -17,6 +17,8 @@ from uuid import uuid4
 
 from pyspark.accumulators import AccumulatorParam
 
+from headerware.spark_bridge.driver import driver_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -92,11 +94,32 @@ class CountsAccumulator:
         self._accumulator.value = {}
 
 
+class NoCounts:
+    """What stands for the accumulator where none can be had: without a SparkContext there are no counts."""
+
+    pickled = None
+
+    @property
+    def counts(self) -> Counts:
+        """No counts."""
+        return {}
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+
 class QueryAccumulators(NamedTuple):
     """The accumulators of a query, for decoding and for encoding."""
 
-    decoded: CountsAccumulator
-    encoded: CountsAccumulator
+    decoded: CountsAccumulator | NoCounts
+    encoded: CountsAccumulator | NoCounts
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> QueryAccumulators:
+        """Make the accumulators, if the session can."""
+        if driver_of(spark).jvm is None:
+            return cls(NoCounts(), NoCounts())
+        return cls(CountsAccumulator(spark), CountsAccumulator(spark))
 
 
 class TaskCounter:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from headerware.core.errors import ConfigError
 from headerware.core.suggestions import did_you_mean
 from headerware.sources.config import SourceConfig
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import driver_of
 from headerware.spark_bridge.executors.shipping import spare_next_task
 from headerware.spark_bridge.frames.schema import HEADERS
 from headerware.spark_bridge.native.definition import SourceDefinition
@@ -103,7 +103,6 @@ def register_source(
     Raises:
         ConfigError: an option cannot work, or two sources have the same name.
     """
-    require_classic(spark)
     definitions: dict[str, SourceDefinition] = {}
     for source in sources:
         if source.name in definitions:
@@ -114,7 +113,7 @@ def register_source(
         (ObjectsSource,),
         {
             "definitions": definitions,
-            "parallelism": spark.sparkContext.defaultParallelism,
+            "parallelism": driver_of(spark).parallelism(),
             "__module__": __name__,
         },
     )

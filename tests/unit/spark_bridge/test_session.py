@@ -204,7 +204,7 @@ class TestConfigure:
             configure(builder)
 
     def test_refuses_spark_connect(self) -> None:
-        with pytest.raises(ConfigError, match="classic Spark session"):
+        with pytest.raises(ConfigError, match="the JVM of a Spark Connect server runs already"):
             configure(SparkSession.builder.remote("sc://127.0.0.1:1"))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headerware import ConfigError
-from headerware.spark_bridge.classic import refuse_remote, require_classic
+from headerware.spark_bridge.driver import refuse_remote, require_classic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,15 +23,16 @@ import os
 from pyspark.sql.connect.session import SparkSession
 from headerware import ConfigError
 from headerware.spark_bridge.chargeback import usage_sink
-from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.driver import require_classic, session_of
 
 spark = SparkSession.builder.remote("sc://127.0.0.1:1").create()
 frame = spark.range(1)
 for thing in (spark, frame, spark.read, spark.readStream, frame.write):
     try:
-        require_classic(thing)
+        require_classic(thing, "this", "do that")
     except ConfigError as error:
         print(type(thing).__name__, error, flush=True)
+print("session", {session_of(reader) is spark for reader in (spark.read, spark.readStream)})
 try:
     usage_sink("usage")(frame, 0)
 except ConfigError as error:
@@ -54,26 +55,30 @@ class TestRequireClassic:
         assert done.returncode == 0, done.stderr
         refused = [line.split(" ", 1) for line in done.stdout.splitlines()]
         kinds = ["SparkSession", "DataFrame", "DataFrameReader", "DataStreamReader", "DataFrameWriter"]
-        assert [kind for kind, _ in refused] == [*kinds, "usage_sink"]
-        assert {"classic Spark session" in message for _, message in refused} == {True}
+        assert [kind for kind, _ in refused] == [*kinds, "session", "usage_sink"]
+        assert dict(refused)["session"] == "{True}"
+        said = "this needs the driver's JVM, which a session of Spark Connect cannot reach: do that"
+        assert {dict(refused)[kind] for kind in kinds} == {said}
 
     def test_lets_others_pass(self) -> None:
-        require_classic(object())
+        require_classic(object(), "this", "do that")
 
 
 class TestRefuseRemote:
+    def test_refuses_the_address_of_a_server(self) -> None:
+        with pytest.raises(ConfigError, match="leave configure\\(\\) out, and start the server"):
+            refuse_remote({"spark.remote": "sc://h"})
+
     @pytest.mark.parametrize(
-        "settings", [{"spark.remote": "local"}, {"spark.api.mode": "connect"}, {"spark.api.mode": "Connect"}]
+        "settings", [{"spark.remote": "local[2]"}, {"spark.api.mode": "connect"}, {"spark.master": "local"}]
     )
-    def test_refuses_settings_of_connect(self, settings: Mapping[str, str]) -> None:
-        with pytest.raises(ConfigError, match="classic Spark session"):
-            refuse_remote(settings)
+    def test_lets_a_server_pass_that_this_process_starts(self, settings: Mapping[str, str]) -> None:
+        refuse_remote(settings)
 
     @pytest.mark.parametrize(
         ("name", "value"),
         [
             ("SPARK_REMOTE", "sc://h"),
-            ("SPARK_API_MODE", "connect"),
             ("SPARK_CONNECT_MODE_ENABLED", "1"),
         ],
     )
@@ -81,9 +86,9 @@ class TestRefuseRemote:
         self, name: str, value: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(name, value)
-        with pytest.raises(ConfigError, match="classic Spark session"):
+        with pytest.raises(ConfigError, match="leave configure"):
             refuse_remote({})
 
     def test_the_builder_wins_over_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SPARK_API_MODE", "connect")
-        refuse_remote({"spark.api.mode": "classic", "spark.master": "local"})
+        monkeypatch.setenv("SPARK_REMOTE", "sc://h")
+        refuse_remote({"spark.remote": "local"})
