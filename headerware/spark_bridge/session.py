@@ -176,6 +176,11 @@ def require_connector(spark: SparkSession) -> None:
     _check_connector(spark._jvm)  # noqa: SLF001 - a classic session's way to its JVM
 
 
+def speculates(spark: SparkSession) -> bool:
+    """Return whether Spark runs slow tasks twice (``spark.speculation``), which no session can change."""
+    return spark.conf.get("spark.speculation", "false") == "true"
+
+
 def _check_connector(jvm: Any) -> None:
     """Raise MissingPartError if the driver's JVM cannot load the Kafka source."""
     import pyspark  # noqa: PLC0415 - Spark only where it is used
