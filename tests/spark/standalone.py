@@ -72,7 +72,8 @@ class StandaloneCluster:
         settings = (f"SPARK_LOCAL_IP={host}", f"SPARK_LOCAL_DIRS={local}", "SPARK_DAEMON_MEMORY=256m")
         program = (str(spark_home() / "bin" / "spark-class"), f"{_CLASS}{which}")
         ports = ("--host", host, "--port", "0", "--webui-port", "0")
-        process = WatchedProcess(["env", *settings, *program, *ports, *options], log.open("wb"))
+        with log.open("wb") as output:
+            process = WatchedProcess(["env", *settings, *program, *ports, *options], output)
         self._ends.callback(process.end, grace_seconds=GRACE_S)
         deadline = time.monotonic() + START_S
         while (found := ready.search(_text(log))) is None:

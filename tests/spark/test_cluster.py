@@ -34,6 +34,7 @@ from headerware.keyring.writing import edit_keyring, write_public_keyring
 from headerware.spark_bridge.session import spark_home
 from tests.airports import trained
 from tests.spark.standalone import StandaloneCluster
+from tests.spark.test_shipping import python_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -284,6 +285,8 @@ class Shipping:
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
         subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
         (self.wheel,) = map(str, folder.glob("*.whl"))
+        self.bare = python_without(folder / "bare")
+        """A Python on the nodes that has all except headerware."""
         self.secret = str(folder / "secret.json")
         ring = edit_keyring(self.secret, lambda keys: with_new_key(keys, "test", "ed25519"), create=True)
         write_public_keyring(folder / "public.json", public_part(ring)[0])
@@ -297,23 +300,26 @@ class Shipping:
         (folder / "reading.toml").write_text(reading)
 
     def packed(self, name: str, folder: Path) -> str:
-        """Pack a folder, with links to the base Python as they are, and return the archive's name."""
-        with tarfile.open(self._folder / f"{name}.tar", "w") as archive:
-            archive.add(folder, ".")
-        return f"{self._folder / name}.tar#{name}"
+        """Pack a folder as venv-pack does, with links to the base Python, and return the archive's name."""
+        packed = self._folder / f"{name}.tar.gz"  # Spark refuses a .tar that has such links
+        with tarfile.open(packed, "w:gz", compresslevel=1) as archive:
+            for entry in folder.iterdir():
+                archive.add(entry, entry.name)
+        return f"{packed}#{name}"
 
-    def environment(self, name: str, without: str = "") -> Path:
-        """Make an environment with the packages that the chain needs besides headerware, except for one."""
-        home = self._folder / name
+    def environment(self) -> str:
+        """Pack an environment with all that the chain needs, and return the archive's name."""
+        home = self._folder / "environment"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
         site = next((home / "lib").glob("python*")) / "site-packages"
         for entry in Path(sysconfig.get_path("purelib")).iterdir():
-            if entry.name.startswith(PACKED) and not (without and entry.name.startswith(without)):
-                if entry.is_dir():
-                    shutil.copytree(entry, site / entry.name, ignore=shutil.ignore_patterns("tests", "include"))
-                else:
-                    shutil.copy(entry, site)
-        return home
+            if entry.name.startswith(PACKED) and entry.is_dir():
+                shutil.copytree(entry, site / entry.name, ignore=shutil.ignore_patterns("tests", "include"))
+            elif entry.name.startswith(PACKED):
+                shutil.copy(entry, site)
+        with zipfile.ZipFile(self.wheel) as wheel:
+            wheel.extractall(site)
+        return self.packed("environment", home)
 
     def run(self, *options: str, python: str, **artifacts: str) -> dict[str, Any]:
         """Submit the program, and return what it has found."""
@@ -343,7 +349,7 @@ class Shipping:
             check=False,
             env={**environment(), "SECRET_KEYRING": self.secret},
         )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:] + self._cluster.logs()
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
@@ -355,29 +361,18 @@ def shipping(cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactor
 
 class TestShipped:
     def test_environment_has_all_that_the_chain_needs(self, shipping: Shipping) -> None:
-        home = shipping.environment("environment")
-        with zipfile.ZipFile(shipping.wheel) as wheel:
-            wheel.extractall(next((home / "lib").glob("python*")) / "site-packages")
-        archives = f"{shipping.packed('environment', home)},{shipping.dictionaries}"
+        archives = f"{shipping.environment()},{shipping.dictionaries}"
         found = shipping.run("--archives", archives, python="./environment/bin/python")
         assert found["python"].endswith("/environment/bin/python")
         assert_went_there_and_back(found)
 
     def test_wheel_is_imported_by_executors_that_have_the_rest(self, shipping: Shipping) -> None:
-        python = str(shipping.environment("bare") / "bin" / "python")
-        options = ("--archives", shipping.dictionaries)
-        assert_went_there_and_back(shipping.run("--py-files", shipping.wheel, *options, python=python))
+        options = ("--py-files", shipping.wheel, "--archives", shipping.dictionaries)
+        assert_went_there_and_back(shipping.run(*options, python=shipping.bare))
 
-    def test_artifacts_of_the_session_are_as_good(self, shipping: Shipping) -> None:
-        home = shipping.environment("artifacts")
-        found = shipping.run(
-            *("--archives", shipping.dictionaries),
-            python="./artifacts/bin/python",
-            pyfile=shipping.wheel,
-            archive=shipping.packed("artifacts", home),
-        )
-        assert found["python"].endswith("/artifacts/bin/python")
-        assert_went_there_and_back(found)
+    def test_artifacts_of_a_session_are_as_good(self, shipping: Shipping) -> None:
+        artifacts = {"pyfile": shipping.wheel, "archive": shipping.dictionaries}
+        assert_went_there_and_back(shipping.run(python=shipping.bare, **artifacts))
 
 
 def assert_went_there_and_back(found: dict[str, Any]) -> None:
