@@ -49,7 +49,7 @@ DEADLINE_S: Final = 400
 MAX_BYTES: Final = 2_000
 SLICES: Final = 5
 BATCH: Final = 30
-SCENARIOS: Final = ("decode", "write", "reassembly", "speculation", "allocation", "driver")
+SCENARIOS: Final = ("speculation", "allocation", "decode", "write", "reassembly", "driver")
 WRITING: Final = ("write", "reassembly", "speculation", "allocation", "driver")
 
 

@@ -258,12 +258,12 @@ def killed_driver(spark: SparkSession) -> None:
 
 
 SCENARIOS: Final[dict[str, tuple[dict[str, str], Callable[[SparkSession], None]]]] = {
+    "speculation": (SPECULATING, slow_tasks),
+    "allocation": (ALLOCATING, idle_executors),
     "decode": ({}, killed_decode),
     "write": ({}, killed_write),
     "reassembly": ({}, killed_reassembly),
     "driver": ({}, killed_driver),
-    "speculation": (SPECULATING, slow_tasks),
-    "allocation": (ALLOCATING, idle_executors),
 }
 
 before: dict[str, str] | None = None
