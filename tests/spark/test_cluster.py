@@ -77,6 +77,10 @@ class Finished:
         self._folder = folder
         self.source = source
 
+    @property
+    def log(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")
+
     def has(self, name: str) -> bool:
         return (self._folder / name).exists()
 
@@ -105,7 +109,7 @@ def finished(cluster: StandaloneCluster, kafka: Kafka, tmp_path_factory: pytest.
     """Run all scenarios, kill the driver in the last one, and run that one again."""
     folder = tmp_path_factory.mktemp("on-cluster")
     source = kafka.topic("on-cluster", partitions=2)
-    for name in WRITING:
+    for name in (*WRITING, "no-identities"):
         kafka.topic(f"{source}-{name}", partitions=2)
     sending = Chain([Dedup(), Slice(max_bytes=MAX_BYTES)])
     records = [Record(source, value, partition=number % 2) for number, value in enumerate(SENT)]
@@ -119,7 +123,7 @@ def finished(cluster: StandaloneCluster, kafka: Kafka, tmp_path_factory: pytest.
         "batch": str(BATCH),
         "others": OTHERS,
     }
-    log = folder / "log"
+    left = Finished(folder, source)
 
     def started(*scenarios: str) -> subprocess.Popen[bytes]:
         command = [
@@ -127,16 +131,16 @@ def finished(cluster: StandaloneCluster, kafka: Kafka, tmp_path_factory: pytest.
             str(PROGRAMS / "on_cluster.py"),
             json.dumps({**told, "scenarios": scenarios}),
         ]
-        with log.open("ab") as output:
+        with (folder / "log").open("ab") as output:
             return subprocess.Popen(
                 command, stdout=output, stderr=output, env=environment(), start_new_session=True
             )
 
     def failure(what: str) -> str:
-        return f"{what}:\n{log.read_text(errors='replace')[-6000:]}\n{cluster.logs()}"
+        return f"{what}:\n{left.log[-6000:]}\n{cluster.logs()}"
 
     def is_amid_the_write() -> bool:
-        return (folder / "driver.there").exists() and sum(kafka.ends(f"{source}-driver").values()) > BATCH
+        return left.has("driver.there") and sum(kafka.ends(f"{source}-driver").values()) > BATCH
 
     process = started(*SCENARIOS)
     try:
@@ -155,7 +159,7 @@ def finished(cluster: StandaloneCluster, kafka: Kafka, tmp_path_factory: pytest.
         if again.poll() is None:
             again.kill()
             again.wait()
-    return Finished(folder, source)
+    return left
 
 
 class TestKilledExecutor:
@@ -190,6 +194,11 @@ class TestSpeculation:
 
     def test_leaves_rows_twice_for_readers_without_dedup(self, finished: Finished, kafka: Kafka) -> None:
         assert repeats(kafka, f"{finished.source}-speculation") > 0
+
+    def test_is_warned_of_where_rows_have_no_identities(self, finished: Finished) -> None:
+        warnings = [line for line in finished.log.splitlines() if "spark.speculation is true" in line]
+        assert len(warnings) == 1
+        assert "writes its rows twice, and readers get both" in warnings[0]
 
     def test_is_refused_for_the_copy_of_a_topic(self, finished: Finished) -> None:
         error = finished.result("copy")["error"]
@@ -269,6 +278,7 @@ PACKED: Final = (
 """What the packed environment has: what this chain needs, and no more, to be quick."""
 
 
+ONE_EXECUTOR: Final = ("--conf", "spark.cores.max=1")
 VALUE: Final = '{"iata": "00M", "state": "MS"}' * 20
 """What the program sends."""
 
@@ -367,12 +377,12 @@ class TestShipped:
         assert_went_there_and_back(found)
 
     def test_wheel_is_imported_by_executors_that_have_the_rest(self, shipping: Shipping) -> None:
-        options = ("--py-files", shipping.wheel, "--archives", shipping.dictionaries)
+        options = ("--py-files", shipping.wheel, "--archives", shipping.dictionaries, *ONE_EXECUTOR)
         assert_went_there_and_back(shipping.run(*options, python=shipping.bare))
 
     def test_artifacts_of_a_session_are_as_good(self, shipping: Shipping) -> None:
         artifacts = {"pyfile": shipping.wheel, "archive": shipping.dictionaries}
-        assert_went_there_and_back(shipping.run(python=shipping.bare, **artifacts))
+        assert_went_there_and_back(shipping.run(*ONE_EXECUTOR, python=shipping.bare, **artifacts))
 
 
 def assert_went_there_and_back(found: dict[str, Any]) -> None:
