@@ -143,8 +143,8 @@ def _executors(folder: str, pairs: int) -> Row:
         rates[2] / rates[1],
         "",
         f"each executor is a JVM and a Python worker, which may use a core each; four executors: "
-        f"{rates[4]:,.0f} records/s; the machine has {os.cpu_count()} cores, which the driver shares; median of "
-        f"{pairs} runs",
+        f"{rates[4]:,.0f} records/s; the machine has {os.cpu_count()} cores, which the driver shares; "
+        f"median of {pairs} runs",
     )
 
 

@@ -58,8 +58,8 @@ _TASK_RECORDS: Final = 500_000
 fixed where the result is cached."""
 _PLAIN: Final = "PLAINTEXT"
 _SPECULATES: Final = (
-    "expected false for a job that writes, found true: Spark would run slow tasks twice, and each attempt would "
-    "end the transactions of the other; start the job with --conf spark.speculation=false"
+    "expected false for a job that writes, found true: Spark would run slow tasks twice, and each attempt "
+    "would end the transactions of the other; start the job with --conf spark.speculation=false"
 )
 _READ_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss")
 """The prefixes of options that choose topics and offsets, or allow lost records."""

@@ -17,7 +17,6 @@ import sys
 import sysconfig
 import tarfile
 import time
-import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -327,8 +326,7 @@ class Shipping:
                 shutil.copytree(entry, site / entry.name, ignore=shutil.ignore_patterns("tests", "include"))
             elif entry.name.startswith(PACKED):
                 shutil.copy(entry, site)
-        with zipfile.ZipFile(self.wheel) as wheel:
-            wheel.extractall(site)
+        shutil.unpack_archive(self.wheel, site, "zip")
         return self.packed("environment", home)
 
     def run(self, *options: str, python: str, **artifacts: str) -> dict[str, Any]:

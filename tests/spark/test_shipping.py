@@ -78,9 +78,11 @@ def attempt(name, python):
 attempt("before", told["bare"])
 attempt("without_arrow", told["without_arrow"])
 context.pythonExec = told["without_arrow"]
-work = foreach_batch(told["chain"].replace("chain", "reading"), lambda frame, _: frame.collect(), checkpoint="stream")
+work = foreach_batch(told["reading"], lambda frame, _: frame.collect(), checkpoint="stream")
 rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load().selectExpr(
-    "'t' topic", "cast(string(value) as binary) value", "cast(array() as array<struct<key:string,value:binary>>) headers"
+    "'t' topic",
+    "cast(string(value) as binary) value",
+    "cast(array() as array<struct<key:string,value:binary>>) headers",
 )
 query = rows.writeStream.foreachBatch(work).option("checkpointLocation", "stream").start()
 try:
@@ -124,6 +126,7 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     (folder / "program.py").write_text(PROGRAM)
     (folder / "reading.toml").write_text('[[interceptors]]\ntype = "compress"\n')
     told = {
+        "reading": str(folder / "reading.toml"),
         "seconds": SECONDS,
         "jars": str(jars),
         "chain": str(folder / "chain.toml"),
@@ -174,4 +177,5 @@ class TestMissingModule:
     def test_pyarrow_is_named_although_spark_itself_needs_it(self, found: dict[str, Any]) -> None:
         named = "has no module 'pyarrow', which this chain needs. Ship it by --archives"
         assert named in found["without_arrow"]
-        assert re.search(rf"TaskError: batch \d: RuntimeError: the executor's Python .*{named}", found["streamed"])
+        error = rf"TaskError: batch \d: RuntimeError: the executor's Python .*{named}"
+        assert re.search(error, found["streamed"])

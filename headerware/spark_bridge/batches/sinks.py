@@ -281,8 +281,8 @@ class _KafkaSink:
         if self._has_warned:
             return
         self._has_warned = True
-        steps = () if self._chain is None else self._chain[1]
-        if speculates(spark) and not has_step(steps, Place.DEDUP):
+        dedups = self._chain is not None and has_step(self._chain[1], Place.DEDUP)
+        if speculates(spark) and not dedups:
             log.warning(_TWICE)
 
     def done(self, batch: Batch) -> None:

@@ -91,7 +91,7 @@ def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iter
 
     def require() -> None:
         try:
-            import pyarrow  # noqa: F401, PLC0415 - as above
+            import pyarrow as pa  # noqa: F401, PLC0415 - as above
         except ModuleNotFoundError as error:
             raise lacking(error.name or "?") from error
 

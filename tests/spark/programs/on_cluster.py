@@ -267,12 +267,16 @@ SCENARIOS: Final[dict[str, tuple[dict[str, str], Callable[[SparkSession], None]]
     "driver": ({}, killed_driver),
 }
 
-before: dict[str, str] | None = None
-for scenario in told["scenarios"]:
-    settings, run = SCENARIOS[scenario]
-    if settings != before and before is not None:
-        spark.stop()
-    spark, before = session(**settings), settings
-    gateway: Any = spark.sparkContext._gateway
-    (folder / "jvm").write_text(str(gateway.proc.pid))
-    run(spark)
+
+def main() -> None:
+    spark, before = None, None
+    for scenario in told["scenarios"]:
+        settings, run = SCENARIOS[scenario]
+        if spark is not None and settings != before:
+            spark.stop()
+        spark, before = session(**settings), settings
+        run(spark)
+
+
+if __name__ == "__main__":
+    main()

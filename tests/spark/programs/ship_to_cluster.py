@@ -18,7 +18,7 @@ from headerware.spark_bridge.decoding import decode
 from headerware.spark_bridge.encoding import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     import pyarrow as pa
 
@@ -26,7 +26,7 @@ COLUMNS = "topic string, key binary, value binary, headers array<struct<key stri
 told = json.loads(sys.argv[1])
 
 
-def python(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def python(_: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415 - runs on the executor
 
     yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
@@ -45,11 +45,11 @@ rows = [(row.topic, row.key, row.value, row.headers, 0, offset) for offset, row 
 frame = spark.createDataFrame(rows, f"{COLUMNS}, partition int, offset long").repartition(2)
 read = decode(frame, told["reading"], verified=True, job="ship").collect()
 found = {
-    "python": spark.range(1).mapInArrow(python, "python string").first().python,
+    "python": spark.range(1).mapInArrow(python, "python string").collect()[0].python,
     "wire": [[name for name, _ in row.headers] for row in wire],
     "sizes": [len(row.value) for row in wire],
     "values": [bytes(row.value).decode() for row in read],
     "signers": sorted({row.verified.key_id for row in read if row.verified}),
 }
 spark.stop()
-print(json.dumps(found))
+sys.stdout.write(json.dumps(found) + "\n")
