@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from report import Row
 
+from headerware.spark_bridge.session import spark_home
 from headerware.testing import KafkaBroker
 
 JOB = Path(__file__).parent / "spark_job.py"
@@ -45,6 +46,7 @@ def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
                 name, found["ours"], found["reference"], "records/s", found["ratio"], bar, note, _cpu(found)
             )
         yield _cores("Spark decode, two cores against one", "rate", folder, pairs)
+        yield _executors(folder, pairs)
         found = _job("source", folder=folder, pairs=pairs)
         yield Row(
             "Spark source, JSON lines",
@@ -136,6 +138,29 @@ def _cores(name: str, job: str, folder: str, pairs: int) -> Row:
     )
 
 
+def _executors(folder: str, pairs: int) -> Row:
+    """Measure decode on one, two and four executors of a core each, which are processes of their own."""
+    home = Path(folder) / "spark"
+    home.mkdir()
+    for entry in spark_home().iterdir():  # local-cluster leaves the executors' folders in Spark's home
+        (home / entry.name).symlink_to(entry)
+    rates = {
+        executors: _job("rate", home=str(home), executors=executors, folder=folder, pairs=pairs)["rate"]
+        for executors in (1, 2, 4)
+    }
+    return Row(
+        "Spark decode, two executors of a core against one",
+        rates[2],
+        rates[1],
+        "records/s",
+        rates[2] / rates[1],
+        "",
+        f"each executor is a JVM and a Python worker, which may use a core each; four executors: "
+        f"{rates[4]:,.0f} records/s; the machine has {os.cpu_count()} cores, which the driver shares; "
+        f"median of {pairs} runs",
+    )
+
+
 def _memory(folder: str, many: int) -> Row:
     found = _job("memory", folder=folder, rows=many)
     return Row(
@@ -181,14 +206,15 @@ def _copied(folder: str, broker: KafkaBroker, pairs: int) -> Row:
     )
 
 
-def _job(what: str, *, cores: int = 2, **arguments: Any) -> dict[str, Any]:
+def _job(what: str, *, cores: int = 2, home: str | None = None, **arguments: Any) -> dict[str, Any]:
     command = [sys.executable, str(JOB), what, msgspec.json.encode({"cores": cores, **arguments}).decode()]
     kept = {0} if cores == 1 else os.sched_getaffinity(0)
 
     def hold() -> None:
         os.sched_setaffinity(0, kept)
 
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=hold, check=False)
+    env = os.environ if home is None else {**os.environ, "SPARK_HOME": home}
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=hold, check=False, env=env)
     if done.returncode:
         raise RuntimeError(f"{what} failed:\n{done.stderr[-4000:]}")
     found: dict[str, Any] = msgspec.json.decode(done.stdout.splitlines()[-1])

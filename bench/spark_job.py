@@ -56,8 +56,9 @@ EARLY = 10
 
 def main() -> None:
     what, arguments = sys.argv[1], json.loads(sys.argv[2])
-    cores = arguments.pop("cores")
-    builder = configure(SparkSession.builder.master(f"local[{cores}]").appName("bench"))
+    cores, executors = arguments.pop("cores"), arguments.pop("executors", 0)
+    master = f"local-cluster[{executors},1,1024]" if executors else f"local[{cores}]"
+    builder = configure(SparkSession.builder.master(master).appName("bench"))
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

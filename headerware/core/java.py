@@ -20,8 +20,8 @@ _ADVICE = (
 )
 
 
-def find_java() -> Path:
-    """Return the Java in ``JAVA_HOME``, else the Java on the ``PATH``; refuse versions before 17."""
+def find_java(*, newest: int | None = None) -> Path:
+    """Return the Java in ``JAVA_HOME``, else on the ``PATH``; refuse one before 17 or after ``newest``."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
@@ -33,6 +33,12 @@ def find_java() -> Path:
     version = java_version(Path(found))
     if version < _OLDEST_JAVA:
         message = f"Java is too old: {found} is version {version}. {_ADVICE}"
+        raise MissingPartError(message)
+    if newest is not None and version > newest:
+        message = (
+            f"Java is too new: {found} is version {version}. Set JAVA_HOME to a Java of version "
+            f"{_OLDEST_JAVA} to {newest}, or install a newer Spark."
+        )
         raise MissingPartError(message)
     return Path(found)
 

@@ -37,6 +37,7 @@ from headerware.spark_bridge.executors.compaction import (
 )
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.origin import kafka_source
+from headerware.spark_bridge.session import speculates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,10 @@ _TASK_RECORDS: Final = 500_000
 """How many records one task compares. Spark's own number of tasks does not depend on the records, and is
 fixed where the result is cached."""
 _PLAIN: Final = "PLAINTEXT"
+_SPECULATES: Final = (
+    "expected false for a job that writes, found true: Spark would run slow tasks twice, and each attempt "
+    "would end the transactions of the other; start the job with --conf spark.speculation=false"
+)
 _READ_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss")
 """The prefixes of options that choose topics and offsets, or allow lost records."""
 
@@ -100,7 +105,8 @@ def copy_topic(
         the counts, in the form of the worker.
 
     Raises:
-        ConfigError: the topics do not fit, and ``execute`` is true; or the session is Spark Connect's.
+        ConfigError: ``execute`` is true, and the topics do not fit or the session speculates
+            (``spark.speculation``); or the session is Spark Connect's.
         HeaderwareError: the group belongs to other work, another job has taken over, or the source ends
             before the group's progress.
         AdminError: the cluster does not answer, or a topic does not exist.
@@ -108,6 +114,8 @@ def copy_topic(
         confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses a request.
     """
     require_classic(spark, "copy_topic()", "use a classic session, or the worker: headerware compact")
+    if execute and speculates(spark):
+        raise ConfigError(_SPECULATES, path="spark.speculation")
     shipped_chain, loaded = (None, None) if chain is None else chain_source(chain)
     conf = _client_settings(options) if conf is None else conf
     work = Compaction(conf, source, target, rule, side_topic=side_topic, chain=loaded, group_id=group_id)

@@ -97,7 +97,7 @@ def configure(
     refuse_remote(own)
     running = _running_settings()
     if running is None:
-        find_java()
+        find_java(newest=_newest_java())
         _add_connector(builder, own, _folder(jars))
         made = {**file_settings(), **own, **submit_settings()}
         _choose_logging(builder, made)
@@ -108,6 +108,13 @@ def configure(
     for key in _ARROW.keys() - made.keys():
         builder.config(key, _ARROW[key])
     return builder
+
+
+def _newest_java() -> int | None:
+    """Return the newest Java on which the installed Spark starts, or None if that is not known."""
+    import pyspark  # noqa: PLC0415 - Spark only where it is used
+
+    return 22 if version_numbers(pyspark.__version__)[:2] == (4, 0) else None  # later, Hadoop cannot log in
 
 
 def _folder(jars: str | os.PathLike[str] | None) -> Path | None:
@@ -178,6 +185,11 @@ def require_connector(spark: SparkSession) -> None:
     jvm = driver_of(spark).jvm
     if jvm is not None:
         _check_connector(jvm)
+
+
+def speculates(spark: SparkSession) -> bool:
+    """Return whether Spark runs slow tasks twice (``spark.speculation``), which no session can change."""
+    return spark.conf.get("spark.speculation", "false") == "true"
 
 
 def _check_connector(jvm: Any) -> None:

@@ -86,8 +86,8 @@ _NO_PROTOBUF: Final = (
     "executor: pip install 'protobuf>=5.28.3'"
 )
 _NO_STATE: Final = (
-    "this pyspark's client of Spark Connect cannot send functions with state; use foreach_batch(), whose ledger "
-    "keeps slices"
+    "this pyspark's client of Spark Connect cannot send functions with state; use foreach_batch(), whose "
+    "ledger keeps slices"
 )
 _IPC_ROWS: Final = StructType([StructField("rows", BinaryType())])
 """What the operator returns: finished rows."""

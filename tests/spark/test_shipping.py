@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,7 @@ type = "header_ids"
 PROGRAM = """
 import json, os, sys
 from pyspark.sql import SparkSession
+from headerware.spark_bridge import foreach_batch
 from headerware.spark_bridge.session import require_connector
 from headerware.spark_bridge.decoding import decode
 from headerware.spark_bridge.encoding import encode
@@ -74,6 +76,19 @@ def attempt(name, python):
         found[name] = str(error)
 
 attempt("before", told["bare"])
+attempt("without_arrow", told["without_arrow"])
+context.pythonExec = told["without_arrow"]
+work = foreach_batch(told["reading"], lambda frame, _: frame.collect(), checkpoint="stream")
+rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load().selectExpr(
+    "'t' topic",
+    "cast(string(value) as binary) value",
+    "cast(array() as array<struct<key:string,value:binary>>) headers",
+)
+query = rows.writeStream.foreachBatch(work).option("checkpointLocation", "stream").start()
+try:
+    query.awaitTermination(told["seconds"])
+except Exception as error:
+    found["streamed"] = str(error)
 context.addPyFile(told["wheel"])
 attempt("missing", told["without_msgspec"])
 attempt("encoded", told["bare"])
@@ -109,12 +124,16 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     edit_keyring(folder / "keys.json", lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
     (folder / "chain.toml").write_text(CHAIN.format(keyring=folder / "keys.json"))
     (folder / "program.py").write_text(PROGRAM)
+    (folder / "reading.toml").write_text('[[interceptors]]\ntype = "compress"\n')
     told = {
+        "reading": str(folder / "reading.toml"),
+        "seconds": SECONDS,
         "jars": str(jars),
         "chain": str(folder / "chain.toml"),
         "wheel": str(next(folder.glob("*.whl"))),
         "bare": python_without(folder / "bare"),
         "without_msgspec": python_without(folder / "less", "msgspec"),
+        "without_arrow": python_without(folder / "without_arrow", "pyarrow"),
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}
     done = subprocess.run(
@@ -154,3 +173,9 @@ class TestMissingModule:
 
     def test_a_compiled_package_is_named_with_how_to_ship_it(self, found: dict[str, Any]) -> None:
         assert "has no module 'msgspec', which this chain needs. Ship it by --archives" in found["missing"]
+
+    def test_pyarrow_is_named_although_spark_itself_needs_it(self, found: dict[str, Any]) -> None:
+        named = "has no module 'pyarrow', which this chain needs. Ship it by --archives"
+        assert named in found["without_arrow"]
+        error = rf"TaskError: batch \d: RuntimeError: the executor's Python .*{named}"
+        assert re.search(error, found["streamed"])

@@ -16,11 +16,12 @@ from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
 from headerware.spark_bridge.admin import KafkaAdmin
 from headerware.spark_bridge.batches.observers import Observers
-from headerware.spark_bridge.chain_source import ChainLike, chain_source
+from headerware.spark_bridge.chain_source import ChainLike, chain_source, has_step, log
 from headerware.spark_bridge.driver import described, spark_errors
 from headerware.spark_bridge.encoding import EncodePlan, warn_of_idle_identity
 from headerware.spark_bridge.failures import split_failures
 from headerware.spark_bridge.origin import warn_of_other_topics
+from headerware.spark_bridge.session import speculates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
+_TWICE: Final = (
+    "kafka_sink: spark.speculation is true, and no 'dedup' in the chain that writes gives rows identities: a "
+    "task that Spark runs twice writes its rows twice, and readers get both"
+)
 _JAVA_MAX_BYTES: Final = 1_048_576
 _MISSING: Final = re.compile(r"Topic (\S+) not present in metadata")
 """The error of Kafka's producer after it has waited for a topic that does not exist."""
@@ -227,6 +232,7 @@ class _KafkaSink:
         self._observers: Observers | None = None
         self._found: set[str] = set()
         """Topics that exist."""
+        self._has_warned = False
         if self._chain is not None and self.topic is not None:
             warn_of_other_topics(self._chain[1], (self.topic,))
 
@@ -243,6 +249,7 @@ class _KafkaSink:
 
     def write(self, frame: DataFrame, batch: Batch) -> None:
         self.require_topics(batch.spark)
+        self._warn_of_speculation(batch.spark)
         uncomputed = batch.uncomputed
         decoded = uncomputed if uncomputed is not None and uncomputed.frame is frame else None
         if self.topic is not None:
@@ -282,6 +289,15 @@ class _KafkaSink:
         good, dead_letters = split_failures(batch.cache(encoded))
         batch.publish_dead_letters(dead_letters)
         self._save(good)
+
+    def _warn_of_speculation(self, spark: SparkSession) -> None:
+        """Log once that tasks may write rows twice, unless rows have identities."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        dedups = self._chain is not None and has_step(self._chain[1], Place.DEDUP)
+        if speculates(spark) and not dedups:
+            log.warning(_TWICE)
 
     def done(self, batch: Batch) -> None:
         """Add a finished batch to the metrics."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The last frame of a traceback is this file's, and after it come the class, the message and its notes.
 _REASON: Final = re.compile(
-    r'executors/shipping\.py", line \d+, in run\n(?: {4}.*\n)*(?:\w+\.)*(\w+: .*(?:\n\S.*)*)'
+    r'executors/shipping\.py", line \d+, in (?:run|require)\n(?: {4}.*\n)*(?:\w+\.)*(\w+: .*(?:\n\S.*)*)'
 )
 
 
@@ -63,9 +63,40 @@ def _pickled(argument: Any) -> bytes:
     return pickled
 
 
+class _CallThere:
+    """Call a function where this object is unpickled."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return self._function, ()
+
+
 def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def lacking(module: str) -> RuntimeError:
+        import sys  # noqa: PLC0415 - inside, because the function is pickled by value
+
+        name = module.partition(".")[0]
+        advice = (
+            "spark.sparkContext.addPyFile(its wheel), or --py-files"
+            if name == "headerware"
+            else "--archives with a packed environment, or an installation on every node; addPyFile "
+            "carries pure Python only"
+        )
+        return RuntimeError(
+            f"the executor's Python ({sys.executable}, {sys.version.split()[0]}) has no module "
+            f"{name!r}, which this chain needs. Ship it by {advice}."
+        )
+
+    def require() -> None:
+        try:
+            import pyarrow as pa  # noqa: F401, PLC0415 - as above
+        except ModuleNotFoundError as error:
+            raise lacking(error.name or "?") from error
+
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        import importlib  # noqa: PLC0415 - inside, because the function is pickled by value
+        import importlib  # noqa: PLC0415 - as above
         import sys  # noqa: PLC0415 - as above
         from pathlib import Path  # noqa: PLC0415 - as above
 
@@ -86,20 +117,11 @@ def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iter
             finally:
                 spare_next_task()
         except ModuleNotFoundError as error:
-            missing = (error.name or "?").partition(".")[0]
-            advice = (
-                "spark.sparkContext.addPyFile(its wheel), or --py-files"
-                if missing == "headerware"
-                else "--archives with a packed environment, or an installation on every node; addPyFile "
-                "carries pure Python only"
-            )
-            message = (
-                f"the executor's Python ({sys.executable}, {sys.version.split()[0]}) has no module "
-                f"{missing!r}, which this chain needs. Ship it by {advice}."
-            )
-            raise RuntimeError(message) from error
+            raise lacking(error.name or "?") from error
         except HeaderwareError as error:
             # Its message says all. Spark prints a traceback four times before the driver shows its last line.
             raise error.with_traceback(None)  # noqa: B904 - it keeps its own cause
 
+    # pyspark imports pyarrow before it calls the function, but after it has unpickled it.
+    vars(run)["require"] = _CallThere(require)
     return run

@@ -37,6 +37,7 @@ from headerware.spark_bridge.native.definition import SourceDefinition
 from headerware.spark_bridge.native.manifests import ManifestFolder
 from headerware.spark_bridge.native.planner import INITIAL, Limits, Planner, all_tasks
 from headerware.spark_bridge.native.reading import SourcePartition, rows
+from headerware.spark_bridge.session import speculates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,6 +115,7 @@ def register_source(
         {
             "definitions": definitions,
             "parallelism": driver_of(spark).parallelism(),
+            "speculates": speculates(spark),
             "__module__": __name__,
         },
     )
@@ -125,6 +127,7 @@ class ObjectsSource(DataSource):
 
     definitions: ClassVar[Mapping[str, SourceDefinition]] = {}
     parallelism: ClassVar[int] = 1
+    speculates: ClassVar[bool] = False
 
     def __init__(self, options: dict[str, str]) -> None:
         """Read the file and the options, on the driver."""
@@ -156,7 +159,8 @@ class ObjectsSource(DataSource):
                 "that lives as long as the checkpoint, such as one in the checkpoint",
                 path="manifestLocation",
             )
-        return SourceStreamReader(self.definition, self.limits, ManifestFolder(self.location))
+        folder = ManifestFolder(self.location)
+        return SourceStreamReader(self.definition, self.limits, folder, speculates=self.speculates)
 
 
 class _BatchReader(DataSourceReader):
@@ -178,10 +182,18 @@ class _BatchReader(DataSourceReader):
 class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Read a stream of a source's objects."""
 
-    def __init__(self, definition: SourceDefinition, limits: Limits, folder: ManifestFolder) -> None:
+    def __init__(
+        self,
+        definition: SourceDefinition,
+        limits: Limits,
+        folder: ManifestFolder,
+        *,
+        speculates: bool = False,
+    ) -> None:
         self._definition: Final = definition
         self._limits: Final = limits
         self._folder: Final = folder
+        self._speculates: Final = speculates
         self._made: Planner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -220,7 +232,8 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _planner(self) -> Planner:
         if self._made is None:
-            self._made = Planner(self._definition.config(), self._folder, self._limits)
+            config = self._definition.config()
+            self._made = Planner(config, self._folder, self._limits, speculates=self._speculates)
         return self._made
 
 

@@ -71,6 +71,11 @@ class ManifestFolder:
                 path="manifestLocation",
             ) from None
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether of two processes that write a file once, only one can write it."""
+        return self._files is None
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the absolute location, because a relative path leads elsewhere in another process."""
         return ManifestFolder, (self._root if self._files is None else self.location,)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from headerware.core.backoff import Backoff
-from headerware.core.errors import ObjectError, SourceError
+from headerware.core.errors import ConfigError, ObjectError, SourceError
 from headerware.core.stop_flag import StopFlag
 from headerware.sources.engine.decision import Decision, decide, leave_out, offset_key
 from headerware.sources.engine.plan import listed
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("headerware.sources")
 _OPENING_BYTES: Final = 4 << 20
 """The cost of opening an object, in bytes, as for Spark's own files."""
+_SPECULATES: Final = (
+    "expected a path, because objects of this source grow and spark.speculation is true; found an address, "
+    "where two attempts at a task could both say how far an object was read; start the query with --conf "
+    "spark.speculation=false, or name a path that all nodes share"
+)
 Chosen = TypeVar("Chosen")
 
 
@@ -149,11 +154,14 @@ class Lister:
 
 
 class Planner:
-    """Plan the batches of one query."""
+    """Plan the batches of one query; ``speculates`` is whether Spark runs slow tasks twice."""
 
-    def __init__(self, config: SourceConfig, folder: ManifestFolder, limits: Limits) -> None:
+    def __init__(
+        self, config: SourceConfig, folder: ManifestFolder, limits: Limits, *, speculates: bool = False
+    ) -> None:
         self._config: Final = config
         self._folder: Final = folder
+        self._cannot_grow: Final = speculates and not folder.is_exclusive
         self._limits: Final = limits
         self._lister: Final = Lister(config)
         self._first_key: Final = config.first_key()
@@ -287,6 +295,8 @@ class Planner:
     def _planned(self, item: NativeItem, key: OffsetKey) -> _Planned | None:
         """Return an object that is to be read."""
         context = item.context
+        if context.grows and self._cannot_grow:
+            raise ConfigError(_SPECULATES, path="manifestLocation")
         if self._ring.holds(context.key, context.version):
             return None
         decision = decide(self._config, item, self._manifests.entry(key))

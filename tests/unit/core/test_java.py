@@ -41,6 +41,15 @@ class TestFindJava:
         with pytest.raises(MissingPartError, match=f"too old.* version {version}\\. .*Java 17 or newer"):
             find_java()
 
+    def test_refuses_one_that_is_too_new_for_the_caller(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        java = fake_java(tmp_path, 'openjdk version "25.0.3" 2026-04-21 LTS')
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert find_java() == java
+        with pytest.raises(MissingPartError, match=r"too new.* version 25\. .*version 17 to 22"):
+            find_java(newest=22)
+
     def test_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", "")

@@ -408,6 +408,21 @@ class TestGrowingObjects:
             file.write(b"3\n4\n")
         assert spool.next(end)[1] == [b"33", b"4"]
 
+    @pytest.mark.parametrize("grows", [False, True])
+    @pytest.mark.parametrize("is_address", [False, True])
+    def test_are_refused_with_speculation_where_no_file_is_exclusive(
+        self, query: Callable[..., Query], tmp_path: Path, *, grows: bool, is_address: bool
+    ) -> None:
+        spool = query(grows=grows)
+        spool.write(a=b"1\n2\n")
+        folder = ManifestFolder(tmp_path.as_uri() if is_address else str(tmp_path))
+        reader = SourceStreamReader(spool.definition, Limits(), folder, speculates=True)
+        if grows and is_address:
+            with pytest.raises(ConfigError, match=r"spark\.speculation is true"):
+                reader.latestOffset()
+        else:
+            assert reader.latestOffset()["batch"] == 1
+
     def test_end_where_the_first_attempt_has_ended(self, query: Callable[..., Query]) -> None:
         spool = query(grows=True)
         spool.write(a=b"1\n2\n")
