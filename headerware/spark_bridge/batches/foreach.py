@@ -50,6 +50,7 @@ from headerware.spark_bridge.frames.schema import (
     with_status,
 )
 from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
+from headerware.spark_bridge.session import speculates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -69,6 +70,11 @@ _log: Final = logging.getLogger("headerware.spark_bridge")
 _OWN: Final = (STATUS, ARRIVED, RAW, IDENTITY)
 _NO_QUERY: Final = (
     "expected to be called by a streaming query; pass this function to writeStream.foreachBatch(...)"
+)
+_SPECULATES: Final = (
+    "expected false for a chain with 'audit', found true: if Spark runs a task twice, one attempt may use rows "
+    "that the other has kept, and the counts of the other are lost; start the query with --conf "
+    "spark.speculation=false"
 )
 _METADATA: Final = "metadata"
 _INTERNAL: Final = frozenset({"traces", "given", "audit"})
@@ -446,6 +452,8 @@ class ForeachBatch:
         query_id = _query_of(checkpoint, running)
         chain = self._reading.loaded.chain
         _require_countable(frame, chain)
+        if _report_topics(chain) and speculates(spark):
+            raise ConfigError(_SPECULATES, path="spark.speculation")
         for path, sink, topics in (
             ("sink", self._sink, ()),
             ("dead_letters", self._dead_letters, ()),

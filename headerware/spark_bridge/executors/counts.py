@@ -4,6 +4,9 @@ Spark may compute a part of a batch more than once: it tries a task again, runs 
 computes a frame that is read twice and not kept. The accumulator has the counts by part, so that each part
 counts once; of two attempts at a part, the attempt that read more rows counts, because the other was cut
 short.
+
+Counts of a frame that is kept may be lost with speculation: one attempt computes a part and keeps it, another
+attempt reads what is kept and is ready first, and Spark drops the counts of the first one.
 """
 
 from __future__ import annotations

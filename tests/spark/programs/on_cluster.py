@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headerware import Chain, ConfigError
-from headerware.interceptors import Dedup, Slice
+from headerware.interceptors import Audit, Dedup, Slice
 from headerware.ops.compaction import Rule
 from headerware.spark_bridge import configure, copy_topic, decode, foreach_batch, kafka_sink, kafka_source
 
@@ -43,6 +44,9 @@ SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "512m",
+    # What the first session sets, the next ones of this JVM have, too.
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
     # To compile plans for twenty rows takes longer than to run them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -233,6 +237,17 @@ def slow_tasks(spark: SparkSession) -> None:
     writing = OnSend("slow", "speculation-write", b"small-031")
     copied(spark, "speculation", chain(*reading), chain(writing))
     copied(spark, "no-identities", Chain([]), None)
+    function = foreach_batch(
+        Chain([Audit()]),
+        lambda *_: None,
+        checkpoint=str(folder / "audit"),
+        audit_reports=kafka_sink({"kafka.bootstrap.servers": servers}),
+    )
+    stream = frame(spark, is_stream=True).writeStream.foreachBatch(function)
+    try:
+        stream.option("checkpointLocation", str(folder / "audit")).start().awaitTermination()
+    except StreamingQueryException as error:
+        note("audit", error=str(error))
     try:
         copy_topic(
             spark, {"kafka.bootstrap.servers": servers}, told["source"], "-", Rule(header="h"), execute=True
