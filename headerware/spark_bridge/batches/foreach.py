@@ -72,8 +72,8 @@ _NO_QUERY: Final = (
     "expected to be called by a streaming query; pass this function to writeStream.foreachBatch(...)"
 )
 _SPECULATES: Final = (
-    "expected false for a chain with 'audit', found true: if Spark runs a task twice, one attempt may use rows "
-    "that the other has kept, and the counts of the other are lost; start the query with --conf "
+    "expected false for a chain with 'audit', found true: if Spark runs a task twice, one attempt may use "
+    "rows that the other has kept, and the counts of the other are lost; start the query with --conf "
     "spark.speculation=false"
 )
 _METADATA: Final = "metadata"
