@@ -32,7 +32,7 @@ ROOT: Final = Path(__file__).parents[2]
 GALLERY: Final = entries()
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-DEADLINE_S: Final = 400.0
+DEADLINE_S: Final = 800.0
 FENCED: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -127,7 +127,7 @@ class TestCompaction:
 
 @pytest.mark.broker
 @pytest.mark.one_spark
-@pytest.mark.timeout(2 * DEADLINE_S)
+@pytest.mark.timeout(DEADLINE_S)
 class TestTables:
     @pytest.mark.parametrize("name", ["spark_delta.py", "spark_iceberg.py", "spark_pipeline.py"])
     def test_have_each_record_once_after_a_failure(self, tmp_path: Path, name: str) -> None:
