@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import IO, Any
 
 import click
 
+from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.errors import HeaderwareError
+from headerware.core.options import from_home
 
 
 class _LocatedError(click.ClickException):
@@ -33,7 +37,17 @@ def click_error(
         before: a text before the problem.
         after: a text after the problem.
     """
+    after += _of_environment(error)
     if error.file is not None:
         return _LocatedError(error, f"{before}{error.problem}{after}")
     problem = f"{before}{error}{after}"
     return click.ClickException(f"{config}: {problem}" if config else problem)
+
+
+def _of_environment(error: HeaderwareError) -> str:
+    """Return a text if the error is about the whole file that the environment names; else an empty text."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    if not named or error.path != str(Path(from_home(named))):
+        return ""
+    folder = "" if Path(error.path).is_absolute() else f", from the folder {Path.cwd()}"
+    return f"; {CONFIG_VARIABLE} names it{folder}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.sessions import InUse
-from headerware.core.boundary import encoded_without_a_chain
+from headerware.core.boundary import unread_without_a_chain
 from headerware.core.carry import AtWork
 from headerware.core.chain import Chain
-from headerware.core.client_chain import HIDE_HEADERS, PROCESSING, is_disabled, truth
+from headerware.core.client_chain import HIDE_HEADERS, HOW_TO_GIVE_A_CHAIN, PROCESSING, is_disabled, truth
 from headerware.core.errors import ConfigError, position
 from headerware.core.headers import EMPTY
 from headerware.core.record import VERIFIED, Operation, Record, Verified
@@ -97,7 +97,7 @@ class Processes:
         return mode
 
     def _hw_look_at(self, messages: Sequence[Message]) -> None:
-        """Warn once if one of the first messages is still encoded, because there is no chain to decode it."""
+        """Warn once if one of the first messages needs a chain that decodes or verifies it."""
         looked_at = messages[: self._hw_looks_at]
         self._hw_looks_at -= len(looked_at)
         for message in looked_at:
@@ -105,9 +105,10 @@ class Processes:
             if headers is None:
                 # To ask confluent-kafka for these headers again would end the process.
                 message.set_headers(unread_headers(message))  # type: ignore[arg-type]  # they raise when used
-            elif warning := encoded_without_a_chain(headers):
+            elif warning := unread_without_a_chain(headers):
                 where = position(message.topic() or "", message.partition(), message.offset())
-                _log.warning("%s: %s (further records are not looked at)", where, warning)
+                advice = f"{HOW_TO_GIVE_A_CHAIN} (further records are not looked at)"
+                _log.warning("%s: %s; %s", where, warning, advice)
                 self._hw_looks_at = 0
                 return
 

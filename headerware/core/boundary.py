@@ -34,12 +34,16 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
     ``lineage`` has the headers that describe a record; they may stay on it, so an application may send them
     back. ``encodings`` has the headers that mark an encoded value, each with the word for the interceptor
-    that decodes it, in the order in which a chain encodes. ``compact_keys`` has the header name for each
-    compact key. ``ids_interceptor`` is the word for the interceptor that reads and escapes compact keys.
+    that decodes it, in the order in which a chain encodes. ``signature`` is the header that proves the
+    producer, and ``signature_interceptor`` the word for the interceptor that verifies it. ``compact_keys``
+    has the header name for each compact key. ``ids_interceptor`` is the word for the interceptor that reads
+    and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()
     encodings: Mapping[str, str] = {}
+    signature: str = ""
+    signature_interceptor: str = ""
     compact_keys: Mapping[str, str] = {}
     ids_interceptor: str = ""
 
@@ -315,13 +319,16 @@ def refuse_compacted(record: Record) -> Record:
     return record
 
 
-def encoded_without_a_chain(headers: Headers) -> str:
-    """Return the warning about a record of a consumer without a chain; empty if it is not encoded."""
-    for pair in headers:
-        if pair[0] in _encodings or pair[0] in _compacted:
-            words = _encoders(headers, compacted=True)
-            return _encoded_text(words, "this consumer has no chain to decode that")
-    return ""
+def unread_without_a_chain(headers: Headers) -> str:
+    """Return the warning about a record of a consumer without a chain; empty if it needs no chain."""
+    encoders = words = _encoders(headers, compacted=True)
+    compacted = _compact_keys_of.get(_own.signature)
+    if any(name in {_own.signature, compacted} for name, _ in headers):  # signed last, but before ids
+        plain = [word for word in encoders if word != _own.ids_interceptor]
+        words = [*plain, _own.signature_interceptor, *encoders[len(plain) :]]
+    if not words:
+        return ""
+    return _encoded_text(words, f"this consumer has no chain to {'decode' if encoders else 'verify'} that")
 
 
 def undecoded_before(step: Iterable[str], headers: Headers) -> TransportHeaderError | None:

@@ -48,6 +48,12 @@ _WHAT_CONSUMERS_GET: Final = (
 CONFIG_VARIABLE: Final = "HEADERWARE_CONFIG"
 """The environment variable that names the chain's file."""
 
+HOW_TO_GIVE_A_CHAIN: Final = (
+    f"give the client a chain with chain=load_chain(path), with the key {FILE}, or with the variable "
+    f"{CONFIG_VARIABLE}"
+)
+"""Advice for an application whose client has no chain."""
+
 
 def client_chain(
     config: Mapping[str, Any],

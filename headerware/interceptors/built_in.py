@@ -58,6 +58,8 @@ HEADERS: Final = OwnHeaders(
         "hw.slice": "slice",
         "hw.ids": "header_ids",
     },
+    signature="hw.sig",
+    signature_interceptor="sign",
     compact_keys={  # spec/header-ids.md
         "~B": "hw.trail",
         "~C": "hw.compress",

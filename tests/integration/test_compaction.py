@@ -525,7 +525,10 @@ class TestTopicsThatDoNotFit:
             config={"message.timestamp.type": "LogAppendTime"},
         )
         with topics.open() as work:
-            assert "has 2; create it with 1 partition" in " ".join(work.preview().problems)
+            assert work.preview().problems[0] == (
+                f"topic {topics.target} has 2 partitions, expected 1 partition, as {topics.source} has; "
+                "create another topic with 1 partition"
+            )
         topics.target = cluster.topic(
             "latest",
             config={

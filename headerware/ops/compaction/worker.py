@@ -674,10 +674,14 @@ class Compaction(Policy):
             if name is None:
                 continue
             topic = self._topics.get(name)
-            if topic is None or topic.partitions != source.partitions:
-                found = "does not exist" if topic is None else f"has {topic.partitions}"
+            expected = counted(source.partitions, "partition")
+            if topic is None:
+                problems.append(f"topic {name} does not exist; create it with {expected}")
+                continue
+            if topic.partitions != source.partitions:
                 problems.append(
-                    f"topic {name} {found}; create it with {counted(source.partitions, 'partition')}"
+                    f"topic {name} has {counted(topic.partitions, 'partition')}, expected {expected}, as "
+                    f"{self._source} has; create another topic with {expected}"
                 )
                 continue
             if topic.configs["message.timestamp.type"] != "CreateTime":

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from headerware.core.errors import ConfigError
 from headerware.core.extras import install_command
@@ -64,6 +64,20 @@ def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
     return _clients.acquire(settings, lambda: SharedClient(settings))
 
 
+def named_registry(url: str) -> str:
+    """Return ``schema registry at`` and its addresses, without users, passwords and queries, for an error."""
+    shown = [_bare(each)._replace(query="", fragment="").geturl() for each in _split(url)]
+    return f"schema registry at {', '.join(shown)}"
+
+
+def _split(urls: str) -> list[SplitResult]:
+    return [urlsplit(url.strip()) for url in urls.split(",")]
+
+
+def _bare(url: SplitResult) -> SplitResult:
+    return url._replace(netloc=url.netloc.rpartition("@")[2])
+
+
 def registry_module(name: str) -> Any:
     """Import a module of confluent-kafka's schema-registry package."""
     try:
@@ -78,11 +92,11 @@ def registry_module(name: str) -> Any:
 
 def _without_passwords(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Move the credentials out of the addresses, because the client's HTTP library logs addresses."""
-    urls = [urlsplit(url.strip()) for url in settings["url"].split(",")]
+    urls = _split(settings["url"])
     name = unquote(urls[0].username or "")
     if not name or ":" in name or _CREDENTIALS in settings:
         return dict(settings)
-    bare = ",".join(url._replace(netloc=url.netloc.rpartition("@")[2]).geturl() for url in urls)
+    bare = ",".join(_bare(url).geturl() for url in urls)
     return {**settings, "url": bare, _CREDENTIALS: f"{name}:{unquote(urls[0].password or '')}"}
 
 

@@ -54,30 +54,34 @@ _NOT_FOUND: Final = 404
 _MAX_TEXT: Final = 400
 
 
-def from_confluent(function: Callable[..., Any], context: SerdeContext) -> ConfluentFunction:
+def from_confluent(
+    function: Callable[..., Any], context: SerdeContext, registry: str = ""
+) -> ConfluentFunction:
     """Return the serde of a serializer or deserializer of confluent-kafka.
 
     Args:
         function: called as ``function(obj, ctx)``; or as ``function(obj)`` if it takes no second argument,
             or an optional one that is not called ``ctx`` or ``context``.
         context: the part of the records that the function is for.
+        registry: the schema registry's name for errors of the registry and of the network, if it is known.
 
     Raises:
         PluginError: the function is a coroutine function.
     """
-    return ConfluentFunction(function, context)
+    return ConfluentFunction(function, context, registry)
 
 
 class ConfluentFunction:
     """A function of confluent-kafka as a serde; as safe for use by several threads as the function."""
 
-    __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_takes_context")
+    __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_registry", "_takes_context")
 
-    def __init__(self, function: Callable[..., Any], context: SerdeContext) -> None:
+    def __init__(self, function: Callable[..., Any], context: SerdeContext, registry: str = "") -> None:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             raise PluginError(f"{_name(function)} is a coroutine function; expected one that blocks")
         self._function: Final = function
         self._part: Final = context.part
+        self._registry: Final = registry
         self._field: Final = FIELDS[context.part]
         self._takes_context: Final = _takes_context(function)
         # The serializers for a Schema Registry add the id of their schema; an earlier id is stale.
@@ -124,7 +128,7 @@ class ConfluentFunction:
         except HeldBackError:
             raise
         except Exception as error:
-            raise _refused(_name(self._function), self._part, method, error) from error
+            raise _refused(_name(self._function), self._part, method, error, self._registry) from error
         if result.__class__ is CoroutineType:
             result.close()
             raise self._refusal("returned a coroutine; expected a function that blocks")
@@ -172,12 +176,15 @@ def _name(function: Any) -> str:
     return getattr(named, "__qualname__", None) or type(named).__qualname__
 
 
-def _refused(name: str, part: Part, method: _Method, error: Exception) -> SerdeError | HeldBackError:
+def _refused(
+    name: str, part: Part, method: _Method, error: Exception, registry: str
+) -> SerdeError | HeldBackError:
     """Return our error for an error that a function of confluent-kafka raised."""
     kinds = _class_names(error)
     text = _safe_text(error, kinds)
     problem = f"{name} cannot {method} the {part}: {type(error).__name__}"
     problem += f": {text}" if text else "; the cause says more"
+    problem += f" (from the {registry})" if registry and kinds & _SAFE_KINDS else ""
     status = getattr(error, "http_status_code", 0) if _REGISTRY_ERROR in kinds else 0
     if method == "deserialize" and (is_temporary(status) or kinds & _OUT_OF_REACH):
         return HeldBackError(problem)

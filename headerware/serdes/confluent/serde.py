@@ -14,7 +14,12 @@ import msgspec
 
 from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.options import PATH
-from headerware.serdes.confluent.client import SharedClient, registry_module, shared_client
+from headerware.serdes.confluent.client import (
+    SharedClient,
+    named_registry,
+    registry_module,
+    shared_client,
+)
 from headerware.serdes.confluent.framing import ID_HEADERS, decode_id_header
 from headerware.serdes.confluent.settings import flat, for_reading, serde_settings
 from headerware.serdes.formats.protobuf import message_class
@@ -94,7 +99,12 @@ class Confluent(Serde, frozen=True, kw_only=True):
             serializer = self._serializer(shared, settings, subject) if writes else None
             deserializer = self._deserializer(shared, settings, subject) if reads else None
             return OpenConfluent(
-                context, serializer, deserializer, min_bytes=self.format.min_bytes, on_close=shared.close
+                context,
+                serializer,
+                deserializer,
+                min_bytes=self.format.min_bytes,
+                registry=named_registry(self.url),
+                on_close=shared.close,
             )
         except BaseException:
             shared.close()
@@ -224,14 +234,17 @@ class OpenConfluent:
         deserializer: Any,
         *,
         min_bytes: int,
+        registry: str,
         on_close: Callable[[], None],
     ) -> None:
         from headerware.serdes.confluent.functions import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
 
         self._part: Final = context.part
         self._header: Final = ID_HEADERS[context.part]
-        self._writer: Final = None if serializer is None else from_confluent(serializer, context)
-        self._reader: Final = None if deserializer is None else from_confluent(deserializer, context)
+        self._writer, self._reader = (
+            None if function is None else from_confluent(function, context, registry)
+            for function in (serializer, deserializer)
+        )
         self._min_bytes: Final = min_bytes
         self._on_close: Callable[[], None] | None = on_close
 

@@ -19,7 +19,7 @@ from headerware.core.errors import (
     SerdeError,
     UnknownSchemaError,
 )
-from headerware.serdes.confluent.client import shared_client
+from headerware.serdes.confluent.client import named_registry, shared_client
 from headerware.serdes.stores.store import Store
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
             shared = shared_client(self.url, self.config)
         except ConfigError as error:
             raise error.with_path(f"config{error.path.removeprefix('registry')}") from error
-        return RegistryStore(shared.client, subject=self.subject, on_close=shared.close)
+        return RegistryStore(
+            shared.client, subject=self.subject, on_close=shared.close, name=named_registry(self.url)
+        )
 
 
 class RegistryStore:
@@ -88,16 +90,18 @@ class RegistryStore:
         *,
         subject: str = "headerware-{algorithm}-{digest}",
         on_close: Callable[[], None] | None = None,
+        name: str = "schema registry",
     ) -> None:
         self._client: Final = client
         self._subject: Final = subject
         self._on_close = on_close
+        self._name: Final = name
 
     def get(self, fingerprint: Fingerprint) -> str:
         """Return a schema's text; see :class:`SchemaStore`."""
         subject = self._subject_of(fingerprint)
-        found = _asked(f"subject {subject!r}", lambda: self._client.get_latest_version(subject))
-        return _text(found.schema, f"subject {subject!r}")
+        found = self._asked(f"subject {subject!r}", lambda: self._client.get_latest_version(subject))
+        return self._text(found.schema, f"subject {subject!r}")
 
     def put(self, schema: Schema) -> None:
         """Register a schema under the subject of its fingerprint; see :class:`SchemaStore`."""
@@ -105,27 +109,27 @@ class RegistryStore:
 
     def by_id(self, schema_id: int) -> str:
         """Return the schema of an id; see :class:`NumberedStore`."""
-        found = _asked(f"id {schema_id}", lambda: self._client.get_schema(schema_id))
-        return _text(found, f"id {schema_id}")
+        found = self._asked(f"id {schema_id}", lambda: self._client.get_schema(schema_id))
+        return self._text(found, f"id {schema_id}")
 
     def by_guid(self, guid: bytes) -> str:
         """Return the schema of a GUID; see :class:`NumberedStore`."""
         shown = str(uuid.UUID(bytes=guid))
-        found = _asked(f"GUID {shown}", lambda: self._client.get_schema_by_guid(shown))
-        return _text(found, f"GUID {shown}")
+        found = self._asked(f"GUID {shown}", lambda: self._client.get_schema_by_guid(shown))
+        return self._text(found, f"GUID {shown}")
 
     def register(self, subject: str, text: str) -> tuple[int, bytes]:
         """Register a schema under a subject; see :class:`NumberedStore`."""
         from confluent_kafka.schema_registry import Schema as ConfluentSchema  # noqa: PLC0415 - heavy, and an extra
 
         schema = ConfluentSchema(text, "AVRO")
-        found = _asked(
+        found = self._asked(
             f"subject {subject!r}",
             lambda: self._client.register_schema_full_response(subject, schema),
             if_unavailable=SerdeError,
         )
         if found.schema_id is None:
-            raise SerdeError(f"the schema registry gave no id for subject {subject!r}")
+            raise SerdeError(f"the {self._name} gave no id for subject {subject!r}")
         return found.schema_id, uuid.UUID(found.guid).bytes if found.guid else b""
 
     def close(self) -> None:
@@ -137,43 +141,41 @@ class RegistryStore:
     def _subject_of(self, fingerprint: Fingerprint) -> str:
         return self._subject.format(algorithm=fingerprint.algorithm, digest=fingerprint.digest.hex())
 
+    def _asked(
+        self, what: str, ask: Callable[[], Any], *, if_unavailable: type[InterceptorError] = HeldBackError
+    ) -> Any:
+        """Ask the registry; raise UnknownSchemaError if it answers that it has no such schema."""
+        from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415 - heavy, and an extra
 
-def _asked(
-    what: str, ask: Callable[[], Any], *, if_unavailable: type[InterceptorError] = HeldBackError
-) -> Any:
-    """Ask the registry; raise UnknownSchemaError if it answers that it has no such schema."""
-    from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415 - heavy, and an extra
+        try:
+            found = ask()
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                raise UnknownSchemaError(f"the {self._name} has no schema under {what}") from error
+            kind = if_unavailable if is_temporary(error.http_status_code) else SerdeError
+            raise kind(
+                f"the {self._name} refused {what}: HTTP status {error.http_status_code}, "
+                f"code {error.error_code}"
+            ) from error
+        except Exception as error:
+            raise if_unavailable(f"the {self._name} cannot be reached ({type(error).__name__})") from error
+        if found is None:  # confluent-kafka's mock returns None for an unknown schema
+            raise UnknownSchemaError(f"the {self._name} has no schema under {what}")
+        return found
 
-    try:
-        found = ask()
-    except SchemaRegistryError as error:
-        if error.http_status_code == _NOT_FOUND:
-            raise UnknownSchemaError(f"the schema registry has no schema under {what}") from error
-        kind = if_unavailable if is_temporary(error.http_status_code) else SerdeError
-        raise kind(
-            f"the schema registry refused {what}: HTTP status {error.http_status_code}, "
-            f"code {error.error_code}"
-        ) from error
-    except Exception as error:
-        raise if_unavailable(f"the schema registry cannot be reached ({type(error).__name__})") from error
-    if found is None:  # confluent-kafka's mock returns None for an unknown schema
-        raise UnknownSchemaError(f"the schema registry has no schema under {what}")
-    return found
+    def _text(self, schema: Any, what: str) -> str:
+        kind = schema.schema_type or "AVRO"
+        if kind.upper() != "AVRO":
+            raise SerdeError(f"the {self._name} has a schema of type {kind} under {what}, expected Avro")
+        if schema.references:
+            raise SerdeError(
+                f"the schema that the {self._name} has under {what} refers to other schemas; register one "
+                "schema that contains them"
+            )
+        text: str = schema.schema_str
+        return text
 
 
 def is_temporary(http_status_code: int) -> bool:
     """Return whether a refusal with this HTTP status says nothing about the schema, so that records wait."""
     return http_status_code >= _SERVER_ERROR or http_status_code in _CLIENT_REFUSALS
-
-
-def _text(schema: Any, what: str) -> str:
-    kind = schema.schema_type or "AVRO"
-    if kind.upper() != "AVRO":
-        raise SerdeError(f"the schema registry has a schema of type {kind} under {what}, expected Avro")
-    if schema.references:
-        raise SerdeError(
-            f"the schema that the registry has under {what} refers to other schemas; register one schema "
-            "that contains them"
-        )
-    text: str = schema.schema_str
-    return text

@@ -225,6 +225,19 @@ class TestCheck:
         result = run("send", "orders")
         assert (result.exit_code, "Invalid value for HEADERWARE_CONFIG: " in result.stderr) == (2, True)
 
+    @pytest.mark.parametrize("command", ["check", "explain"])
+    def test_a_missing_file_is_told_with_the_variable_that_names_it(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HEADERWARE_CONFIG", "./absent.toml")
+        one_line(
+            run(command),
+            "absent.toml: cannot be read: No such file or directory; HEADERWARE_CONFIG names it, from the "
+            f"folder {tmp_path}",
+        )
+        assert "HEADERWARE_CONFIG" not in run(command, "other.toml").stderr
+
     def test_the_file_comes_before_the_topic(self, config: Path) -> None:
         result = run("explain", "orders", config)
         assert (result.exit_code, f"headerware explain {config} orders" in result.stderr) == (2, True)

@@ -346,6 +346,14 @@ class TestChainFile:
         program = "import os, runpy; os.chdir('elsewhere'); runpy.run_path('../app.py')"
         assert run("-c", program, config=None, HEADERWARE_CONFIG="chain.toml").stdout == CHAINED
 
+    def test_that_is_missing_is_told_with_the_variable_that_names_it(
+        self, run: Callable[..., Answer]
+    ) -> None:
+        done = run("-c", "print('ran')", config=None, HEADERWARE_CONFIG="/no/such/chain.toml")
+        assert (done.returncode, done.stdout) == (1, "")
+        told = "/no/such/chain.toml: cannot be read: No such file or directory; HEADERWARE_CONFIG names it\n"
+        assert done.stderr == f"Error: {told}"
+
     def test_may_be_left_to_the_clients(self, run: Callable[..., Answer], application: Path) -> None:
         assert run("app.py", config=None, HEADERWARE_CONFIG="").stdout == "[]\n"
 

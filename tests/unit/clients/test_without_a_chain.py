@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 TRAIL_ID = HeaderId("0.0.0.5")
 EXPECTED = [("hw.sig", b"1"), ("tenant", b"north"), ("tenant", None)]
 READ = "auto.offset.reset"
+HOW = (
+    "; give the client a chain with chain=load_chain(path), with the key headerware.config, or with the "
+    "variable HEADERWARE_CONFIG (further records are not looked at)"
+)
 
 pytestmark = pytest.mark.parametrize("disabled", [False, True], ids=["empty", "HEADERWARE_DISABLED"])
 
@@ -212,7 +216,7 @@ class TestEncodedRecords:
             warning = (
                 f"{topic}[0]@0: its headers say that the record was sent through 'compress', and this "
                 f"consumer has no chain to decode that; the consumer's chain needs, in this order: "
-                f"'compress' (further records are not looked at)"
+                f"'compress'{HOW}"
             )
             assert caplog.messages == ([] if disabled else [warning])
 
@@ -235,6 +239,48 @@ class TestEncodedRecords:
                 return await consumer.consume(2, 60)
 
         is_warned(asyncio.run(read()))
+
+
+@pytest.mark.parametrize(
+    ("names", "sent_through"),
+    [
+        (
+            ("hw.sig",),
+            (
+                "'sign', and this consumer has no chain to verify that; "
+                "the consumer's chain needs, in this order: 'sign'"
+            ),
+        ),
+        (
+            ("~C", "~F"),
+            (
+                "'compress', 'sign', 'header_ids', and this consumer has no chain to decode that; "
+                "the consumer's chain needs, in this order: 'compress', 'sign', 'header_ids'"
+            ),
+        ),
+        (("hw.trail",), None),
+    ],
+    ids=["signed", "compact", "plain"],
+)
+def test_warns_of_a_signature_that_nothing_verifies(
+    connection: dict[str, Any],
+    topic: str,
+    disabled: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
+    names: Any,
+    sent_through: str | None,
+) -> None:
+    if disabled:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+    wire = confluent_kafka.Producer(connection)
+    wire.produce(topic, b"value", headers=[(name, b"1") for name in names])
+    assert wire.flush(60) == 0
+    with Consumer({**connection, "group.id": topic, READ: "earliest"}) as consumer:
+        consumer.subscribe([topic])
+        assert consumer.poll(60) is not None
+    expected = f"{topic}[0]@0: its headers say that the record was sent through {sent_through}{HOW}"
+    assert caplog.messages == ([] if disabled or sent_through is None else [expected])
 
 
 class TestHeadersThatAreNotUtf8:

@@ -493,10 +493,14 @@ class TestSharedClient:
 
     def test_a_registry_out_of_reach_is_an_error_of_the_record(self) -> None:
         settings = {"max.retries": "0", "timeout": "0.5"}
-        ours = ConfluentAvro(url="http://127.0.0.1:1", schema=AVRO, registry=settings).open(SerdeContext())
+        url = "http://me:hunter2@127.0.0.1:1/api?token=hunter2, http://127.0.0.1:2"
+        ours = ConfluentAvro(url=url, schema=AVRO, registry=settings).open(SerdeContext())
         with pytest.raises(SerdeError, match="ConnectError: ") as raised:
             ours.serialize("orders", Headers(), ORDER)
         assert not isinstance(raised.value, UnknownSchemaError)
+        asked = "(from the schema registry at http://127.0.0.1:1/api, http://127.0.0.1:2)"
+        assert str(raised.value).endswith(asked)
+        assert "hunter2" not in str(raised.value)
         ours.close()
 
 

@@ -568,8 +568,11 @@ class TestRegistryStore:
                 ask()
 
     def test_a_registry_out_of_reach(self) -> None:
-        store = RegistrySchemas(url="http://127.0.0.1:9", config={"timeout": 1, "max.retries": 0}).open()
-        with pytest.raises(HeldBackError, match="cannot be reached"):
+        url = "http://me:hunter2@127.0.0.1:9"
+        store = RegistrySchemas(url=url, config={"timeout": 1, "max.retries": 0}).open()
+        with pytest.raises(
+            HeldBackError, match=r"the schema registry at http://127\.0\.0\.1:9 cannot be reached"
+        ):
             store.get(UNKNOWN)
         store.close()
 
