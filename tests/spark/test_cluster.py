@@ -66,6 +66,8 @@ SENT: Final = (
 )
 OTHERS: Final = 22 + 2 * SLICES
 """The records of the second partition, and all slices: other tasks write them than the task of small-030."""
+BEFORE: Final = 15
+"""The rows of a partition before small-030 or small-031, at which the writing tasks stop."""
 DIGESTS: Final = sorted(hashlib.sha256(value).hexdigest() for value in SENT)
 
 
@@ -121,6 +123,7 @@ def finished(cluster: StandaloneCluster, kafka: Kafka, tmp_path_factory: pytest.
         "max_bytes": MAX_BYTES,
         "batch": str(BATCH),
         "others": OTHERS,
+        "before": BEFORE,
     }
     left = Finished(folder, source)
 
@@ -145,7 +148,7 @@ def finished(cluster: StandaloneCluster, kafka: Kafka, tmp_path_factory: pytest.
     try:
         deadline = time.monotonic() + DEADLINE_S
         while not is_amid_the_write():
-            assert process.poll() is None, failure("the driver ended")
+            assert process.poll() is None, failure(f"the driver ended with {process.returncode}")
             assert time.monotonic() < deadline, failure("the last scenario is not amid its write")
             time.sleep(0.2)
     finally:

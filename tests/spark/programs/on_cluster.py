@@ -4,7 +4,8 @@
 
 TOLD is JSON: ``master``, ``servers``, ``source`` (a topic of two partitions), ``folder``, ``max_bytes``,
 ``batch`` (how many offsets a batch has in scenarios with several), ``others`` (how many records the tasks
-write that do not come to the record at which the writing executor dies), and ``scenarios``, in their order.
+write that do not come to the record at which the writing executor dies), ``before`` (how many rows its task
+has before that record), and ``scenarios``, in their order.
 A scenario writes to topic SOURCE-SCENARIO, and its result to FOLDER/SCENARIO.json. It notes in FOLDER what
 happens at its record: ``NAME.there`` when an attempt is at the record for the first time, ``NAME.again`` when
 a second one is. Scenario ``driver`` waits at its record, to be killed; when it is run again, it goes on.
@@ -80,7 +81,8 @@ class AtRecord:
     """An interceptor on the executors that acts when its record comes for the first time.
 
     ``kill`` kills its executor: the JVM, the daemon of Python workers and this worker. ``wait`` waits to be
-    killed with the driver. ``slow`` waits until a second attempt is at the record.
+    killed with the driver. ``slow`` waits until a second attempt is at the record. ``both`` lets both wait
+    until rows of both are on the wire.
     """
 
     def __init__(self, action: str, name: str, value: bytes) -> None:
@@ -93,12 +95,14 @@ class AtRecord:
                 os.close(os.open(f"{self.path}.there", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 os.close(os.open(f"{self.path}.again", os.O_CREAT))
+                if self.action == "both":
+                    self._act()
             else:
                 self._act()
         return record
 
     def _act(self) -> None:
-        ends = {"kill": "go", "wait": "never", "slow": "again"}[self.action]
+        ends = {"kill": "go", "both": "go", "wait": "never", "slow": "again"}[self.action]
         deadline = time.monotonic() + self.deadline_s
         while not os.path.exists(f"{self.path}.{ends}") and time.monotonic() < deadline:  # noqa: PTH110 - it travels
             time.sleep(0.02)
@@ -154,13 +158,13 @@ def written(topic: str) -> int:
         consumer.close()
 
 
-def let_go(name: str, topic: str | None = None) -> None:
-    """Let an executor die once it is at its record, and some of the rows before it are on the wire."""
+def let_go(name: str, topic: str | None = None, more: int = 0) -> None:
+    """Let an executor go on once it is at its record, and ``more`` rows before it are in a topic."""
 
     def watch() -> None:
         wait_until((folder / f"{name}.there").exists, f"{name} is not reached")
         if topic is not None:
-            wait_until(lambda: written(topic) > told["others"], f"too little is in {topic}")
+            wait_until(lambda: written(topic) > told["others"] + more, f"too little is in {topic}")
         (folder / f"{name}.go").touch()
 
     threading.Thread(target=watch, daemon=True).start()
@@ -234,7 +238,8 @@ def slow_tasks(spark: SparkSession) -> None:
         OnConsume("slow", "speculation-decode", b"small-030"),
         OnConsume("slow", "speculation-reassembly", b"large-050"),
     ]
-    writing = OnSend("slow", "speculation-write", b"small-031")
+    writing = OnSend("both", "speculation-write", b"small-031")
+    let_go("speculation-write", f"{told['source']}-speculation", told["before"])
     copied(spark, "speculation", chain(*reading), chain(writing))
     copied(spark, "no-identities", Chain([]), None)
     function = foreach_batch(
