@@ -205,8 +205,10 @@ def _merged(sources: list[Source]) -> list[list[Declared]]:
         mine: set[str] = set()
         for declared in source.declared:
             if declared.name in mine:
+                first = next(each for each in source.declared if each.name == declared.name)
                 raise ConfigError(
-                    f"{declared.name!r} is declared twice; give one of them a name of its own",
+                    f"{declared.name!r} is declared twice, first {_place(first, sources)}; remove "
+                    f'one of them, or give it a name of its own, such as name = "{declared.name}-2"',
                     path=declared.path,
                 )
             mine.add(declared.name)
@@ -217,6 +219,13 @@ def _merged(sources: list[Source]) -> list[list[Declared]]:
                 own.append(declared.name)
         names_by_source.append(own)
     return [[found[name] for name in own] for own in names_by_source]
+
+
+def _place(declared: Declared, sources: list[Source]) -> str:
+    """Return where an interceptor is declared: the file and the line if it is in a file."""
+    found = ConfigError("", path=declared.path)
+    locate(found, declared.path, texts_of(sources))
+    return f"as {declared.path}" if found.line is None else f"in {found.file}:{found.line}"
 
 
 def built(sources: list[Source]) -> list[tuple[Declared, Interceptor]]:
@@ -254,7 +263,11 @@ def _aliases(value: Any) -> list[str]:
     aliases = [alias.strip() for alias in found if alias.strip()]
     for alias in aliases:
         if aliases.count(alias) > 1:
-            raise ConfigError(f"{alias!r} is listed twice; aliases are unique", path=_ALIASES)
+            raise ConfigError(
+                f"{alias!r} is listed twice; remove one of them, or give it an alias of its own, such as "
+                f"{alias}-2 with {_PREFIX}{alias}-2.type = {alias}",
+                path=_ALIASES,
+            )
     return aliases
 
 

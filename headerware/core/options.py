@@ -313,7 +313,7 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None, given: 
     elif isinstance(at, int | float) and "got" not in problem:  # a number out of its bounds
         problem = f"{problem}, got `{at}`"
     place = path + place if path else place.removeprefix(".")
-    return ConfigError(plain_words(problem, place.rpartition(".")[2]), path=place)
+    return ConfigError(plain_words(problem, place.rpartition(".")[2], at), path=place)
 
 
 def _value_at(value: Any, place: str) -> Any:

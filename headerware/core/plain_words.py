@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
+
+from headerware.core.durations import duration_s
 
 _EXPECTED: Final = re.compile(
     r"Expected `(?P<types>[^`]+)`(?P<bound>.*?)(?:, got `(?P<got>[^`]+)`)?", re.DOTALL
@@ -26,6 +28,12 @@ _REPLACED: Final = {
 _NUMBERS: Final = ("int", "float", "decimal")
 _UNIT: Final = re.compile(r"(?<!_per)_(?P<unit>ms|s|bytes|days)(?=$|_by_)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes", "days": "days"}
+_PER_S: Final = {"milliseconds": 1_000.0, "seconds": 1.0, "days": 1 / 86_400}
+_SIZE: Final = re.compile(
+    r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<letter>[kmgt]?)(?P<binary>i?)b?", re.IGNORECASE
+)
+_POWERS: Final = ("", "k", "m", "g", "t")
+_PLAIN_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _BOUNDS: Final = (
     (re.compile(r"^ of length >= 1$"), " that is not empty"),
     (re.compile(r"^ of length >= "), " with a length of at least "),
@@ -37,7 +45,7 @@ _BOUNDS: Final = (
 )
 
 
-def plain_words(problem: str, option: str) -> str:
+def plain_words(problem: str, option: str, given: Any = None) -> str:
     """Return msgspec's text of a problem in plain words, with the option's unit.
 
     ``Expected `int | null`, got `str` `` becomes "expected a whole number of milliseconds, found text". In
@@ -46,6 +54,7 @@ def plain_words(problem: str, option: str) -> str:
     Args:
         problem: the text, without its position.
         option: the option's name; ``_ms``, ``_s``, ``_bytes`` and ``_days`` at its end name its unit.
+        given: the value, if it is known; only numbers are shown, and text in place of one, such as ``1MB``.
     """
     found = _EXPECTED.fullmatch(problem)
     if found is None:
@@ -53,13 +62,38 @@ def plain_words(problem: str, option: str) -> str:
     types = [name for name in found["types"].split(" | ") if name != "null"]  # null: leave it out
     expected = " or ".join(_expected(name, option) for name in types) or "nothing: leave it out"
     what = _WORDS.get(found["got"], found["got"])
+    if found["got"] == "str" and isinstance(given, str) and (number := _number(given, types, option)):
+        what = f"text {given!r}; write {number}"
+    elif found["got"] == "float" and isinstance(given, float):
+        what = f"{given}"
     return f"expected {expected}{_bounded(found['bound'])}{f', found {what}' if what else ''}"
 
 
 def _expected(name: str, option: str) -> str:
-    unit = _UNIT.search(option) if name in _NUMBERS else None
+    unit = _unit(option) if name in _NUMBERS else None
     word = _WORDS.get(name, name)
-    return f"{word} of {_UNITS[unit['unit']]}" if unit else word
+    return f"{word} of {unit}" if unit else word
+
+
+def _unit(option: str) -> str | None:
+    found = _UNIT.search(option)
+    return _UNITS[found["unit"]] if found else None
+
+
+def _number(text: str, types: list[str], option: str) -> str | None:
+    """Return the whole number that a text means in the option's unit; None if it means none."""
+    if "int" not in types:
+        return None
+    if _PLAIN_NUMBER.fullmatch(text):
+        return text
+    unit = _unit(option)
+    value: float | None = None
+    if unit == "bytes" and (size := _SIZE.fullmatch(text)):
+        base = 1024 if size["binary"] else 1000
+        value = float(size["number"]) * base ** _POWERS.index(size["letter"].lower())
+    elif unit in _PER_S and (seconds := duration_s(text)) is not None:
+        value = seconds * _PER_S[unit]
+    return str(int(value)) if value is not None and value.is_integer() else None
 
 
 def _bounded(bound: str) -> str:

@@ -10,9 +10,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from headerware.core.errors import ConfigError, HeaderwareError
 
@@ -28,6 +30,7 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _BARE_TEXT: Final = re.compile(r"""\s*([\w."'-]+)\s*=\s*[^\W\d]""")
+_YAML: Final = re.compile(r"(?:\s*(?:#.*)?\n)*(?:---\s|- |(?:- )?[\w.-]+:(?:\s|$))")
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _TWICE: Final = re.compile(r"Cannot declare (\(.*\)) twice")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
@@ -78,8 +81,20 @@ def parse_toml(text: str, file: str, *, parse_float: Callable[[str], Any] = floa
         if at is None:
             raise ConfigError(f"is not TOML: {error}", path=file) from error
         line, column = (int(at["line"]), int(at["column"])) if at["line"] else _position(text, len(text))
-        problem = _plainer(at["problem"], text.split("\n")[line - 1])
+        problem = _other_format(text) or _plainer(at["problem"], text.split("\n")[line - 1])
         raise ConfigError(f"is not TOML: {problem}", path=file).located(file, line, column) from error
+
+
+def _other_format(text: str) -> str:
+    """Return what a text that is not TOML is, with what to do; empty if this is not known."""
+    with suppress(ValueError, RecursionError):
+        found = msgspec.json.decode(text)
+        if isinstance(found, dict) and "keys" in found:
+            return (
+                "it is JSON with keys, as a keyring; the option keyring of an interceptor names such a file"
+            )
+        return "it is JSON; write it as TOML"
+    return "it looks like YAML; write it as TOML" if _YAML.match(text) else ""
 
 
 def _plainer(problem: str, line: str) -> str:

@@ -47,6 +47,11 @@ def _problem(error: Exception, text: bytes) -> str:
     if isinstance(error, msgspec.ValidationError) and str(error).startswith("Invalid enum value"):
         plain = refused(error, "", _File, msgspec.json.decode(text))
         return f"{plain.message}, at {plain.path}"
+    if not text.strip():
+        return (
+            "it is empty, as a file is that is just being written; restore it, or delete it and create keys "
+            "with `headerware keys generate`"
+        )
     with suppress(ValueError, RecursionError):
         if tomllib.loads(text.decode()):
             return "it is TOML, as a chain's file; a keyring is JSON (`headerware keys generate`)"

@@ -49,7 +49,7 @@ def test_options_that_do_not_fit_are_refused(
         ),
         (
             "[[lifetimes]]\ntopics = ['*']\nafter_ms = '1d'",
-            "{}:3:1: lifetimes[0].after_ms: expected a whole number of milliseconds, found text",
+            "{}:3:1: lifetimes[0].after_ms: expected a whole number of milliseconds, found text '1d'",
         ),
         ("unverified_after_ms = 0", "{}:1:1: unverified_after_ms: expected more than the longest lifetime"),
         ("hold = case", "{}:1:8: is not TOML: Invalid value"),

@@ -59,7 +59,10 @@ class TestAliases:
         assert len(Chain.from_config(config)) == 0
 
     def test_are_unique(self) -> None:
-        with pytest.raises(ConfigError, match="interceptors: 'gadget' is listed twice"):
+        with pytest.raises(
+            ConfigError,
+            match=r"interceptors: 'gadget' is listed twice; .* interceptors\.gadget-2\.type = gadget",
+        ):
             Chain.from_config({"interceptors": "gadget,early,gadget"})
 
     @pytest.mark.parametrize("aliases", [5, None, True, [1], {"gadget": {}}, object()])

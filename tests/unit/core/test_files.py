@@ -144,7 +144,10 @@ class TestStrictTypes:
 
     def test_a_name_that_stands_twice_is_refused(self, folder: Folder) -> None:
         error = folder.refused('[[interceptors]]\ntype = "gadget"\n[[interceptors]]\ntype = "gadget"')
-        assert "'gadget' is declared twice; give one of them a name of its own" in str(error)
+        assert str(error).endswith(
+            f"interceptors[1] (gadget): 'gadget' is declared twice, first in {folder.path}/main.toml:1; "
+            'remove one of them, or give it a name of its own, such as name = "gadget-2"'
+        )
         assert "interceptors[1]" in error.path
 
 

@@ -11,9 +11,21 @@ from headerware.core.plain_words import plain_words
 @pytest.mark.parametrize(
     ("kind", "found", "option", "text"),
     [
-        (int | None, "1h", "after_ms", "expected a whole number of milliseconds, found text"),
-        (int, "1MB", "max_bytes", "expected a whole number of bytes, found text"),
-        (int, 1.5, "after_ms_by_topic", "expected a whole number of milliseconds, found a number"),
+        (
+            int | None,
+            "1h",
+            "after_ms",
+            "expected a whole number of milliseconds, found text '1h'; write 3600000",
+        ),
+        (int, "1MB", "max_bytes", "expected a whole number of bytes, found text '1MB'; write 1000000"),
+        (int, "1.5 KiB", "max_bytes", "expected a whole number of bytes, found text '1.5 KiB'; write 1536"),
+        (int, "900000", "max_bytes", "expected a whole number of bytes, found text '900000'; write 900000"),
+        (int, "0.0001k", "max_bytes", "expected a whole number of bytes, found text"),
+        (int, "36h", "max_age_days", "expected a whole number of days, found text"),
+        (int, "48h", "max_age_days", "expected a whole number of days, found text '48h'; write 2"),
+        (int, "1MB", "window", "expected a whole number, found text"),
+        (int, "hunter2", "max_bytes", "expected a whole number of bytes, found text"),
+        (int, 1.5, "after_ms_by_topic", "expected a whole number of milliseconds, found 1.5"),
         (float, [], "max_failed_unwraps_per_s", "expected a number, found a list"),
         (float | None, True, "timeout_s", "expected a number of seconds, found true or false"),
         (Annotated[int, msgspec.Meta(ge=1)], 0, "window", "expected a whole number of at least 1"),
@@ -29,7 +41,7 @@ from headerware.core.plain_words import plain_words
 def test_tells_types_bounds_and_units(kind: Any, found: Any, option: str, text: str) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(found, kind, strict=True)
-    assert plain_words(str(refused.value), option) == text
+    assert plain_words(str(refused.value), option, found) == text
 
 
 def test_leaves_other_texts_but_for_quotation_marks() -> None:

@@ -44,6 +44,8 @@ type = "slice"
 a = 1
 '''
 
+KEYRING = "it is JSON with keys, as a keyring; the option keyring of an interceptor names such a file"
+
 
 class TestPositionOf:
     @pytest.mark.parametrize(
@@ -212,6 +214,18 @@ class TestParseToml:
                 "[a.b]\n[a.b]\n",
                 "x.toml:2:5: is not TOML: [a.b] occurs twice; each table of a list is written as [[a.b]]",
             ),
+            ('{"interceptors": []}', "x.toml:1:1: is not TOML: it is JSON; write it as TOML"),
+            (
+                '{\n  "format": "headerware-keyring",\n  "keys": []\n}',
+                f"x.toml:1:1: is not TOML: {KEYRING}",
+            ),
+            (
+                "# ours\n\ninterceptors:\n  - type: trail\n",
+                "x.toml:3:13: is not TOML: it looks like YAML; write it as TOML",
+            ),
+            ("---\na: 1\n", "x.toml:1:4: is not TOML: it looks like YAML; write it as TOML"),
+            ("- type: trail\n", "x.toml:1:3: is not TOML: it looks like YAML; write it as TOML"),
+            ("type: trail\n", "x.toml:1:5: is not TOML: it looks like YAML; write it as TOML"),
         ],
     )
     def test_says_where_it_is_not_toml(self, text: str, said: str) -> None:

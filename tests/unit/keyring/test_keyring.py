@@ -599,7 +599,6 @@ class TestKeyringJson:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            (b"", "truncated"),
             (b"\xff", "malformed"),
             (b"{}", "format"),
             (b"{]", "malformed"),
@@ -625,6 +624,8 @@ class TestKeyringJson:
             ),
             (ring_text(key_fields(secret="not base64!")), "expected text in base64, .*, at keys.0..secret"),
             (b'[[interceptors]]\ntype = "sign"\n', "it is TOML"),
+            (b"", "it is empty.*; restore it, or delete it and create keys with `headerware keys generate`"),
+            (b" \n", "it is empty"),
             (ring_text(key_fields(secret="c2hvcnQ=")), "32 to 1024 bytes"),
             (ring_text(key_fields(created="2026-01-01T00:00:00")), "created"),
             (ring_text(key_fields(not_after="2026-01-01T00:00:00")), "not_after"),
