@@ -120,11 +120,13 @@ class Lease:
         strategy = {"partition.assignment.strategy": "cooperative-sticky"}
         # A static member keeps its partitions when it leaves, until its session times out.
         own = {name: value for name, value in conf.items() if name != "group.instance.id"}
+        # Also with a client.id of the settings, which processes may share.
+        self._client_id: Final = f"{conf.get('client.id', group_id)}-{socket.gethostname()}-{os.getpid()}"
         self._consumer: Final = cimpl.Consumer(
             {
                 "log_level": 0,  # errors are raised
-                "client.id": f"{group_id}-{socket.gethostname()}-{os.getpid()}",
                 **own,
+                "client.id": self._client_id,
                 **({} if conf.get("group.protocol") == "consumer" else strategy),
                 "group.id": group_id,
                 "enable.auto.commit": False,
@@ -156,7 +158,7 @@ class Lease:
             if now > ask_at:
                 ask_at = now + _ASK_S
                 for member in filter(self._has_it, self._members()):
-                    if member.member_id != self._consumer.memberid():
+                    if not self._is_own(member):
                         raise self._held(member)
             if now > deadline:
                 raise HeaderwareError(
@@ -197,20 +199,30 @@ class Lease:
         """Ask the group's coordinator, and raise an error if this process no longer has the lease.
 
         Raises:
-            LeaseHeldError: another process has the lease now.
-            LeaseLostError: the lease is lost, and no other process has it, or not yet.
+            LeaseHeldError: another process has the lease now, or is about to.
+            LeaseLostError: the lease is lost, and no other process has joined the group.
             confluent_kafka.KafkaException: the coordinator does not answer.
         """
         members = self._members()
-        for member in filter(self._has_it, members):
-            if member.member_id != self._member_id:
-                raise self._held(member)
+        others = [each for each in members if not self._is_own(each)]
+        is_lost = self._lost.is_set() or all(each.member_id != self._member_id for each in members)
         # During a rebalance perhaps no member has the partition; this process is then still a member.
-        if self._lost.is_set() or all(each.member_id != self._member_id for each in members):
+        holders = [each for each in others if self._has_it(each)] or (others if is_lost else [])
+        if holders:
+            raise self._held(holders[0])
+        if is_lost:
             raise LeaseLostError(
                 f"the {self._what} has lost its lease (group {self._group}), because its process stood still "
                 f"or could not reach the cluster: it stops; start it again"
             )
+
+    def _is_own(self, member: Any) -> bool:
+        """Return whether the member is this process, perhaps with a new member id.
+
+        librdkafka joins the group again when it learns that the session has timed out, before this process
+        is told of it.
+        """
+        return bool(member.client_id == self._client_id)
 
     def _has_it(self, member: Any) -> bool:
         found = member.assignment.topic_partitions

@@ -631,8 +631,9 @@ class TestLease:
         return [sys.executable, "-m", "headerware", "retain", topic.name, "--execute", *properties, *options]
 
     @classmethod
-    def lease(cls, topic: Topic) -> Lease:
-        settings = {"bootstrap.servers": topic.cluster.servers, **cls.QUICK}
+    def lease(cls, topic: Topic, client_id: str = "another") -> Lease:
+        """Take the lease as another process would: processes have different client ids."""
+        settings = {"bootstrap.servers": topic.cluster.servers, "client.id": client_id, **cls.QUICK}
         group = f"headerware-retain-{topic.name}"
         return Lease(settings, topic.name, group, what="test", timeout_s=DEADLINE_S)
 
@@ -681,6 +682,12 @@ class TestLease:
             assert (b"has the lease" if taken else b"has lost its lease") in first.stderr.read()
         assert clicks.values() == [b"1"]
 
+    def test_is_lost_rather_than_held_if_its_own_client_has_joined_again(self, clicks: Topic) -> None:
+        lease = self.lease(clicks)
+        lease.close()
+        with self.lease(clicks), pytest.raises(LeaseLostError, match="has lost its lease"):
+            lease.require()
+
     @pytest.mark.parametrize("protocol", ["classic", "consumer"])
     def test_is_free_at_once_when_a_static_member_gives_it_back(self, clicks: Topic, protocol: str) -> None:
         settings = {"bootstrap.servers": clicks.cluster.servers, "group.protocol": protocol}
@@ -702,14 +709,14 @@ class TestLease:
                 together.wait(DEADLINE_S)  # all have asked before one of them has joined
             return found
 
-        def take() -> None:
+        def take(client_id: str) -> None:
             try:
-                leases.append(self.lease(clicks))
+                leases.append(self.lease(clicks, client_id))
             except LeaseHeldError as error:
                 others.append(error)
 
         monkeypatch.setattr(Lease, "_members", look)
-        threads = [threading.Thread(target=take) for _ in range(3)]
+        threads = [threading.Thread(target=take, args=(client_id,)) for client_id in "abc"]
         for thread in threads:
             thread.start()
         for thread in threads:
