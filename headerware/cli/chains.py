@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 import msgspec
@@ -45,10 +45,11 @@ from headerware.core.order import (
 from headerware.core.services import CarriesOn, offered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console
 
+_Found = TypeVar("_Found")
 _SERVERS: Final = "localhost:9092"
 SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
 
@@ -104,18 +105,36 @@ def check(
     """
     if side and not opens:
         raise click.UsageError("--side needs --open: it chooses the client as which the chain is opened")
-    wrong = False
-    for config in configs or (_config_file(None),):
+    files = configs or (_config_file(None),)
+    _, ok = check_each(
+        files, lambda config: _check(config, side, topics, opens=opens, as_json=as_json), as_json=as_json
+    )
+    if not ok:
+        sys.exit(1)
+
+
+def check_each(
+    files: Iterable[str], check: Callable[[str], _Found], *, as_json: bool
+) -> tuple[list[_Found], bool]:
+    """Check all files, also if one of them is wrong, and show each error.
+
+    Return what was found in the files that are right, and whether all files are right.
+    """
+    found: list[_Found] = []
+    ok = True
+    for file in files:
         try:
-            _check(config, side, topics, opens=opens, as_json=as_json)
-        except (HeaderwareError, click.ClickException) as error:
-            wrong = True
+            try:
+                found.append(check(file))
+            except HeaderwareError as error:
+                raise click_error(error) from error
+        except click.ClickException as error:
+            ok = False
             if as_json:
                 show_error(error)
             else:
-                (click_error(error) if isinstance(error, HeaderwareError) else error).show()
-    if wrong:
-        sys.exit(1)
+                error.show()
+    return found, ok
 
 
 def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_json: bool) -> None:

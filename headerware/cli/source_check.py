@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import msgspec
 
-from headerware.cli.chains import require_local_parts
-from headerware.cli.errors import click_error
-from headerware.cli.json_output import answer, show_error
+from headerware.cli.chains import check_each, require_local_parts
+from headerware.cli.json_output import answer
 from headerware.cli.options import json_option
 from headerware.cli.source_status import source_errors
 from headerware.core.client_chain import client_chain
@@ -70,21 +69,14 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - it imports a Kafka client
     from headerware.sources.toml_files import source_files  # noqa: PLC0415 - as above
 
-    checked, wrong = [], False
-    for file in source_files(path):
-        try:
-            checked.append(_checked(str(file), opens=opens))
-        except (HeaderwareError, click.ClickException) as error:
-            wrong = True
-            if as_json:
-                show_error(error)
-            else:
-                (click_error(error) if isinstance(error, HeaderwareError) else error).show()
-    if wrong and not checked:
-        sys.exit(1)
-    if not wrong:
+    checked, right = check_each(
+        map(str, source_files(path)), lambda file: _checked(file, opens=opens), as_json=as_json
+    )
+    if right:
         RunConfig.load_all(path)  # this checks that no two sources have the same name
-    ok = not wrong and all(each.status != "fail" for found in checked for each in found.findings)
+    elif not checked:
+        sys.exit(1)
+    ok = right and all(each.status != "fail" for found in checked for each in found.findings)
     shown = [_as_json(each, opens=opens) for each in checked]
 
     def show() -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.keys import permissions_option
+from headerware.cli.key_options import permissions_option
 from headerware.cli.log_lines import log_nothing
 from headerware.cli.options import (
     config_option,
