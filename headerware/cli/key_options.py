@@ -44,9 +44,10 @@ def checked_id(_: click.Context, __: click.Parameter, key_id: str) -> str:
     return key_id
 
 
-key_id_option = click.option(
-    "--id", "key_id", required=True, callback=checked_id, help="The key's name, which its versions share."
-)
+def key_id_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--id", "key_id", required=True, callback=checked_id, help="The key's name, which its versions share."
+    )(command)
 
 
 def edit(
