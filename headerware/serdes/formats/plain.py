@@ -8,6 +8,7 @@ All formats are safe for use by several threads at once.
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -24,7 +25,7 @@ from headerware.serdes.formats.refusals import REFUSALS, cannot_read, cannot_wri
 from headerware.serdes.serde import Serde, SerdeContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headerware.core.headers import Headers
 
@@ -278,7 +279,31 @@ def order_for(context: SerdeContext) -> Literal["deterministic"] | None:
 
 
 def _require_finite(value: Any) -> None:
-    json.dumps(_plain(value), allow_nan=False)
+    """Raise SerdeError for NaN and the infinities, which says where the first one is."""
+    plain = _plain(value)
+    try:
+        json.dumps(plain, allow_nan=False)
+    except ValueError:
+        raise SerdeError(
+            f"cannot write {type(value).__qualname__} as JSON: it holds NaN or an infinity at "
+            f"{_not_finite(plain)}, which JSON does not have; write null or a text instead"
+        ) from None
+
+
+def _not_finite(plain: Any) -> str:
+    """Return the path of the first number that is not finite."""
+    waiting = [("$", plain)]
+    while waiting:
+        path, found = waiting.pop()
+        if isinstance(found, float) and not math.isfinite(found):
+            return path
+        items: Iterable[tuple[str, Any]] = ()
+        if isinstance(found, dict):
+            items = ((f"{path}.{name}", each) for name, each in found.items())
+        elif isinstance(found, list | tuple):
+            items = ((f"{path}[{at}]", each) for at, each in enumerate(found))
+        waiting += reversed(list(items))
+    return "an unknown place"
 
 
 def plain_number(value: Any) -> int | float:

@@ -325,6 +325,11 @@ class TestJson:
         with pytest.raises(SerdeError, match="as JSON"):
             opened(Json()).serialize("t", NONE, value)
 
+    def test_says_where_such_a_number_is(self) -> None:
+        value = {"id": 7, "lines": [{"price": 1.5}, {"price": float("nan")}], "total": float("inf")}
+        with pytest.raises(SerdeError, match=r"NaN or an infinity at \$\.lines\[1\]\.price, which JSON"):
+            opened(Json()).serialize("t", NONE, value)
+
     @pytest.mark.parametrize("value", ["null", [None, "NaN"], {"null": 1.5}, {1: None}, msgspec.Raw(b"null")])
     def test_null_itself_is_fine(self, value: Any) -> None:
         assert opened(Json()).serialize("t", NONE, value)[0] == msgspec.json.encode(value)
