@@ -19,6 +19,8 @@ _load, _, __all__ = lazy(__name__)
 
 _PACKAGES = ("interceptors", "serdes", "keyring", "connect", "registry", "sources", "testing", "spark_bridge")
 """The packages that have public names of their own."""
+_OF_CONFLUENT = {"AIOProducer": "AsyncProducer", "AIOConsumer": "AsyncConsumer"}
+"""What is called otherwise in confluent-kafka."""
 
 
 def __getattr__(name: str) -> Any:
@@ -31,9 +33,10 @@ def __getattr__(name: str) -> Any:
             if name in importlib.import_module(home).__all__:
                 # `from headerware import ...` would not show the text of an AttributeError.
                 raise ImportError(f"{name} is not in headerware itself; write: from {home} import {name}")
-    raise AttributeError(
-        f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
-    )
+    if ours := _OF_CONFLUENT.get(name):
+        raise ImportError(f"confluent-kafka's {name} is {ours} here; write: from {__name__} import {ours}")
+    found = f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
+    raise AttributeError(found, name=None)  # or Python adds a suggestion of its own
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import traceback
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,16 @@ class TestANameFromElsewhere:
     def test_that_is_nearly_right_is_suggested(self) -> None:
         with pytest.raises(AttributeError, match="no attribute 'Producr'; did you mean 'Producer'"):
             _ = headerware.Producr
+
+    def test_that_is_nearly_right_is_suggested_once(self) -> None:
+        with pytest.raises(AttributeError) as caught:
+            _ = headerware.Producr
+        lines = traceback.format_exception(caught.value)
+        assert lines[-1].lower().count("did you mean") == 1
+
+    def test_of_confluent_kafka_leads_to_ours(self) -> None:
+        with pytest.raises(ImportError, match="write: from headerware import AsyncProducer"):
+            exec("from headerware import AIOProducer")  # noqa: S102 - as it is written
 
     @pytest.mark.parametrize("name", ["pytest_plugins", "Nothing", "_private", "trail"])
     def test_that_is_nowhere_is_an_attribute_error(self, name: str) -> None:
