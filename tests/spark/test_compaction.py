@@ -293,10 +293,10 @@ class TestCopyTopic:
         topics.copies = topics.copies[0], (topics.kafka.topic("plain"), topics.copies[1][0])
         shown = topics.by_job(execute=False)
         said = " ".join(shown.problems)
-        for part in ("has 1; create it with 3 partitions", "is compacted; a side topic needs"):
+        for part in ("has 1 partition, expected 3 partitions", "is compacted; a side topic needs"):
             assert part in said
         assert shown.records == 0
-        with pytest.raises(ConfigError, match="create it with 3 partitions"):
+        with pytest.raises(ConfigError, match="create another topic with 3 partitions"):
             topics.by_job()
         with pytest.raises(ConfigError, match="different topics"):
             topics.by_job(side_topic=topics.source)

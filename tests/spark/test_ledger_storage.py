@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from headerware.spark_bridge.batches.storage import MAX_TEXT_BYTES, LedgerError, Storage
 
@@ -150,7 +149,10 @@ class TestWithoutJvm:
         with pytest.raises(LedgerError, match="'/Volumes/main/orders/x'"):
             storage.read_text("x")
 
+    @pytest.mark.one_spark
     def test_object_stores(self, no_jvm: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        from moto.server import ThreadedMotoServer  # noqa: PLC0415 - not in the other environments
+
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
         try:
