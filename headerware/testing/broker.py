@@ -29,6 +29,7 @@ from confluent_kafka.cimpl import NewTopic  # the type stubs have it only here
 from headerware.core.errors import MissingPartError
 from headerware.core.java import find_java
 from headerware.core.printable import counted
+from headerware.core.suggestions import with_equals
 from headerware.testing.errors import BrokerError
 from headerware.testing.jars import BROKER_JARS, find_jars
 from headerware.testing.java import write_logging_file
@@ -354,8 +355,10 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def _property(pair: str) -> tuple[str, str]:
     key, equals, value = pair.partition("=")
+    meant = with_equals(pair)
+    hint = f"; did you mean {meant}?" if meant else ""
     if not equals:
-        raise click.BadParameter(f"expected KEY=VALUE, found no '=' in {pair!r}", param_hint="--config")
+        raise click.BadParameter(f"expected KEY=VALUE, found no '=' in {pair!r}{hint}", param_hint="--config")
     return key, value
 
 

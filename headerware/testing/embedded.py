@@ -12,7 +12,7 @@ import ctypes
 import os
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 
 from confluent_kafka import cimpl
 
@@ -22,7 +22,7 @@ from headerware.core.topics import TOPIC_NAME, is_topic_name
 from headerware.testing.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
 AUTO_CREATED_PARTITIONS: Final = 4
@@ -42,7 +42,36 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "rd_kafka_mock_cluster_bootstraps": (_TEXT, [_POINTER]),
     "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [_POINTER, ctypes.c_int32]),
     "rd_kafka_mock_topic_create": (_INT, [_POINTER, _TEXT, _INT, _INT]),
+    "rd_kafka_mock_push_request_errors_array": (
+        None,
+        [_POINTER, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(_INT)],
+    ),
+    "rd_kafka_mock_clear_request_errors": (None, [_POINTER, ctypes.c_int16]),
+    "rd_kafka_mock_broker_set_rtt": (_INT, [_POINTER, ctypes.c_int32, _INT]),
+    "rd_kafka_mock_broker_set_down": (_INT, [_POINTER, ctypes.c_int32]),
+    "rd_kafka_mock_broker_set_up": (_INT, [_POINTER, ctypes.c_int32]),
 }
+
+Request = Literal[
+    "Produce",
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
+    "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "SyncGroup",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+]
+"""A kind of request, by its name in Kafka's protocol."""
+_API_KEYS: Final = dict(
+    zip(get_args(Request), (0, 1, 2, 3, 8, 9, 10, 11, 12, 14, 22, 24, 26, 28), strict=True)
+)
 
 
 class EmbeddedCluster:
@@ -99,9 +128,7 @@ class EmbeddedCluster:
         Raises:
             BrokerError: the topic exists, its name or the number is refused, or the cluster is closed.
         """
-        if not self._finalizer.alive:
-            message = f"cannot create topic {name!r}: the embedded cluster is closed"
-            raise BrokerError(message)
+        self._require_open(f"create topic {name!r}")
         if not is_topic_name(name):  # librdkafka's brokers take any name
             message = f"cannot create topic {name!r}: expected a name of {TOPIC_NAME}"
             raise BrokerError(message)
@@ -113,6 +140,80 @@ class EmbeddedCluster:
         if code:
             reason = self._lib.rd_kafka_err2str(code).decode()
             message = f"cannot create topic {name!r} with {counted(partitions, 'partition')}: {reason}"
+            raise BrokerError(message)
+
+    def fail_requests(self, request: Request, errors: Iterable[int]) -> None:
+        """Answer the next requests of a kind with errors, whichever client sends them to whichever broker.
+
+        Args:
+            request: the kind.
+            errors: the code of each answer, such as ``KafkaError.NOT_LEADER_FOR_PARTITION``; 0 is no error.
+                They replace the errors of an earlier call. A produce request that fails stores nothing.
+
+        Raises:
+            BrokerError: the kind is unknown, or the cluster is closed.
+        """
+        if request not in _API_KEYS:
+            message = f"expected one of the requests {', '.join(_API_KEYS)}, found {request!r}"
+            raise BrokerError(message)
+        self._require_open(f"fail {request} requests")
+        codes = list(errors)
+        self._lib.rd_kafka_mock_clear_request_errors(self._cluster, _API_KEYS[request])
+        self._lib.rd_kafka_mock_push_request_errors_array(
+            self._cluster, _API_KEYS[request], len(codes), (_INT * len(codes))(*codes)
+        )
+
+    def set_latency(self, latency_ms: int, *, broker: int | None = None) -> None:
+        """Let brokers answer later, from now on.
+
+        A request is carried out at once. So if a producer without idempotence does not wait as long
+        (``socket.timeout.ms``), it sends again what was stored, and the topic has it twice.
+
+        Args:
+            latency_ms: how long each answer takes, in milliseconds; 0 for no delay.
+            broker: the number of a broker, from 1; None for all.
+
+        Raises:
+            BrokerError: there is no such broker, the latency is negative, or the cluster is closed.
+        """
+        if latency_ms < 0:
+            message = f"expected a latency of 0 ms or more, found {latency_ms}"
+            raise BrokerError(message)
+        self._tell_brokers("rd_kafka_mock_broker_set_rtt", broker, latency_ms)
+
+    @contextlib.contextmanager
+    def broker_down(self, broker: int | None = None) -> Iterator[None]:
+        """Stop brokers for the time of a ``with`` block; they keep their records.
+
+        Args:
+            broker: the number of a broker, from 1; None for all.
+
+        Raises:
+            BrokerError: there is no such broker, or the cluster is closed.
+        """
+        self._tell_brokers("rd_kafka_mock_broker_set_down", broker)
+        try:
+            yield
+        finally:
+            if self._finalizer.alive:
+                self._tell_brokers("rd_kafka_mock_broker_set_up", broker)
+
+    def _tell_brokers(self, function: str, broker: int | None, *arguments: int) -> None:
+        self._require_open("change brokers")
+        everyone = range(1, self._brokers + 1)
+        if broker is not None and broker not in everyone:
+            message = f"expected a broker from 1 to {self._brokers}, found {broker}"
+            raise BrokerError(message)
+        for number in everyone if broker is None else [broker]:
+            code = getattr(self._lib, function)(self._cluster, number, *arguments)
+            if code:
+                reason = self._lib.rd_kafka_err2str(code).decode()
+                message = f"cannot change broker {number}: {reason}"
+                raise BrokerError(message)
+
+    def _require_open(self, wish: str) -> None:
+        if not self._finalizer.alive:
+            message = f"cannot {wish}: the embedded cluster is closed"
             raise BrokerError(message)
 
     def close(self) -> None:
