@@ -4,7 +4,8 @@ This is the one form in which many records go through a chain at once, and all o
 
 - **Columns.** Each field of a :class:`~headerware.core.record.Record` except the topic is a sequence with one
   entry per record. A column whose entries are all the same is a :class:`Repeated`; headers with the same
-  names in the same order are :class:`HeaderColumns`. A column may be shared, so nothing may change it.
+  names in the same order are :class:`HeaderColumns`. A :class:`Deferred` makes its entries when somebody
+  looks at them, such as an :class:`ArrowColumn`. A column may be shared, so nothing may change it.
 - **Views.** A slice of a batch shares whatever is the same for all records; what :meth:`Batch.replace` does
   not change is shared, too. A record is only made when it is asked for.
 - **Steps.** ``on_send_batch`` and ``on_consume_batch`` take a batch and return it, or one made of it by
@@ -23,10 +24,12 @@ to one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
 
 from headerware.core.errors import HeaderError
 from headerware.core.headers import EMPTY, Headers, HeaderValue
@@ -119,6 +122,92 @@ class HeaderColumns(Sequence[Headers]):
         return Headers.trusted((name, values[at]) for name, values in self.columns)
 
 
+class Deferred(Sequence[Entry]):
+    """A column whose entries are made together when somebody looks at one.
+
+    Args:
+        make: makes the entries.
+        count: how many there are.
+    """
+
+    __slots__ = ("_count", "_made", "_make")
+
+    def __init__(self, make: Callable[[], Sequence[Entry]], count: int) -> None:
+        self._make: Final = make
+        self._count: Final = count
+        self._made: Sequence[Entry] | None = None
+
+    def entries(self) -> Sequence[Entry]:
+        """Return the entries; they are made once."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return self._count
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Go through the entries."""
+        return iter(self.entries())
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, at: int | slice) -> Entry | Sequence[Entry]:
+        """Return one entry, or a shorter column."""
+        return self.entries()[at]
+
+
+class ArrowKind(NamedTuple):
+    """What arrays of a kind hold, and how to read them, because this package does not import pyarrow."""
+
+    entries: Callable[[Any], Sequence[Any]]
+    """Returns the entries of an array."""
+    types: frozenset[type]
+    """The types that entries have."""
+    names: Callable[[Any], Iterable[str]] = lambda _: ()
+    """Returns the names of all headers of an array of headers."""
+
+
+class ArrowColumn(Deferred[Entry]):
+    """A column that is an Arrow array, which native steps take as it is.
+
+    Args:
+        array: the array, of pyarrow.
+        kind: what it holds.
+    """
+
+    __slots__ = ("_names", "array", "kind")
+
+    def __init__(self, array: Any, kind: ArrowKind) -> None:
+        super().__init__(partial(kind.entries, array), len(array))
+        self.array: Final = array
+        self.kind: Final = kind
+        self._names: frozenset[str] | None = None
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all headers."""
+        if self._names is None:
+            self._names = frozenset(self.kind.names(self.array))
+        return self._names
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, at: int | slice) -> Entry | Sequence[Entry]:
+        """Return one entry, which is made alone, or a shorter column."""
+        if isinstance(at, slice):
+            return ArrowColumn(self.array[at], self.kind)
+        if self._made is not None:
+            return self._made[at]
+        index = range(self._count)[at]
+        found: Entry = self.kind.entries(self.array.slice(index, 1))[0]
+        return found
+
+
 class Batch(Sequence[Record]):
     """Many records of one topic: a sequence whose records are made when they are asked for.
 
@@ -201,49 +290,50 @@ class Batch(Sequence[Record]):
     @property
     def values(self) -> Sequence[Any]:
         """The values."""
-        return self._column("value")
+        return self.column("value")
 
     @property
     def keys(self) -> Sequence[Any]:
         """The keys."""
-        return self._column("key")
+        return self.column("key")
 
     @property
     def headers(self) -> Sequence[Headers]:
         """The headers."""
-        return self._column("headers")
+        return self.column("headers")
 
     @property
     def partitions(self) -> Sequence[int | None]:
         """The partitions."""
-        return self._column("partition")
+        return self.column("partition")
 
     @property
     def timestamps_ms(self) -> Sequence[int | None]:
         """The timestamps, in milliseconds since the epoch."""
-        return self._column("timestamp_ms")
+        return self.column("timestamp_ms")
 
     @property
     def timestamp_types(self) -> Sequence[int]:
         """The timestamps' types."""
-        return self._column("timestamp_type")
+        return self.column("timestamp_type")
 
     @property
     def offsets(self) -> Sequence[int | None]:
         """The offsets."""
-        return self._column("offset")
+        return self.column("offset")
 
     @property
     def leader_epochs(self) -> Sequence[int | None]:
         """The leader epochs."""
-        return self._column("leader_epoch")
+        return self.column("leader_epoch")
 
     @property
     def locals(self) -> Sequence[Mapping[str, Any] | None]:
         """The state of interceptors."""
-        return self._column("local")
+        return self.column("local")
 
-    def _column(self, field: str) -> Sequence[Any]:
+    def column(self, field: str) -> Sequence[Any]:
+        """Return the column of a field of records."""
         found = self._columns.get(field)
         if found is None:
             assert self._records is not None  # noqa: S101 - a batch has all columns or records
@@ -330,7 +420,7 @@ class Batch(Sequence[Record]):
         changed = {
             _ARGUMENTS[field]: [
                 before if own is None else own[index]
-                for before, own in zip(self._column(field), made, strict=True)
+                for before, own in zip(self.column(field), made, strict=True)
             ]
             for index, field in enumerate(fields)
         }
@@ -354,7 +444,7 @@ class Batch(Sequence[Record]):
         """
         if other.topic != self.topic:
             raise ValueError(f"expected a batch of topic {self.topic!r}, found one of {other.topic!r}")
-        columns = {field: _joined(self._column(field), other._column(field)) for field in _COLUMNS}
+        columns = {field: _joined(self.column(field), other.column(field)) for field in _COLUMNS}
         return self._derived(self._count + other._count, columns, None, frozenset())
 
     def checked(self, before: Batch, *, keeps_local: bool) -> Batch:
@@ -367,7 +457,7 @@ class Batch(Sequence[Record]):
         failures = dict(self.failures)
         if not self._shares("headers", before):
             headers = self.headers
-            if not isinstance(headers, HeaderColumns) and not {Headers}.issuperset(map(type, headers)):
+            if not entry_types(headers) <= {Headers}:
                 given["headers"] = [_plain_headers(own, at, failures) for at, own in enumerate(headers)]
         if keeps_local and not self._shares("local", before):
             given["locals"] = [
@@ -405,7 +495,7 @@ class Batch(Sequence[Record]):
     def _made(self) -> list[Record]:
         before, topic = self._records, self.topic
         if before is None or not self._changed <= _OFTEN_CHANGED:
-            return list(map(Record, repeat(topic), *map(self._column, _COLUMNS)))
+            return list(map(Record, repeat(topic), *map(self.column, _COLUMNS)))
         return [  # half the cost of making a column of each field
             Record(
                 topic,
@@ -432,7 +522,7 @@ class Batch(Sequence[Record]):
         """Go through the records."""
         if self._records is not None and not self._changed:
             return iter(self._records)
-        return map(Record, repeat(self.topic), *map(self._column, _COLUMNS))
+        return map(Record, repeat(self.topic), *map(self.column, _COLUMNS))
 
     @overload
     def __getitem__(self, at: int) -> Record: ...
@@ -446,12 +536,19 @@ class Batch(Sequence[Record]):
             return self._derived(len(range(self._count)[at]), columns, records, self._changed)
         if self._records is not None and not self._changed:
             return self._records[at]
-        return Record(self.topic, *(self._column(field)[at] for field in _COLUMNS))
+        return Record(self.topic, *(self.column(field)[at] for field in _COLUMNS))
 
 
-def header_names(headers: Sequence[Headers]) -> set[str]:
+def entry_types(column: Sequence[Any]) -> AbstractSet[type]:
+    """Return the types of the entries of a column."""
+    if isinstance(column, ArrowColumn):
+        return column.kind.types
+    return {Headers} if isinstance(column, HeaderColumns) else set(map(type, column))
+
+
+def header_names(headers: Sequence[Headers]) -> AbstractSet[str]:
     """Return the names of all headers of these records."""
-    if isinstance(headers, HeaderColumns):
+    if isinstance(headers, HeaderColumns | ArrowColumn):
         return set(headers.names())
     if isinstance(headers, Repeated):
         headers = headers[:1]
@@ -480,6 +577,8 @@ def _selected(column: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
         return HeaderColumns(
             ((name, _selected(values, indices)) for name, values in column.columns), len(indices)
         )
+    if isinstance(column, Deferred):
+        column = column.entries()
     return [column[at] for at in indices]
 
 

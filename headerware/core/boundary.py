@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import msgspec
 
-from headerware.core.batch import HeaderColumns, header_names
+from headerware.core.batch import entry_types, header_names
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
 from headerware.core.header_ids import parse_id
 from headerware.core.headers import EMPTY, Headers
@@ -171,12 +172,11 @@ def refuse_compacted_batch(batch: Batch) -> Batch:
 
 
 def _is_on_wire(batch: Batch) -> bool:
-    return WIRE_TYPES.issuperset(map(type, batch.values)) and WIRE_TYPES.issuperset(map(type, batch.keys))
+    return entry_types(batch.values) <= WIRE_TYPES and entry_types(batch.keys) <= WIRE_TYPES
 
 
 def _has_plain_headers(batch: Batch) -> bool:
-    headers = batch.headers
-    return isinstance(headers, HeaderColumns) or {Headers}.issuperset(map(type, headers))
+    return entry_types(batch.headers) <= {Headers}
 
 
 def _are_known(batch: Batch, names: set[str]) -> bool:
@@ -301,6 +301,24 @@ def to_wire(record: Record) -> Record:
                 f"not {type(part).__name__}; put a step that serializes into the chain, or serialize it first"
             )
     return record
+
+
+def require_numbers(topic: str, partition: object, timestamp_ms: object) -> None:
+    """Refuse a partition or a timestamp that a client cannot send; None leaves it open.
+
+    Raises:
+        RecordError: it is not a whole number.
+        OverflowError: the number is too large.
+    """
+    for name, given, bits, advice in (
+        ("partition", partition, 31, "convert it, or leave it out for the partitioner"),
+        ("timestamp", timestamp_ms, 63, "give milliseconds since the epoch, int(seconds * 1000)"),
+    ):
+        of_record = f"the {name} of a record for topic {topic!r}"
+        if given is not None and not isinstance(given, SupportsIndex):
+            raise RecordError(f"{of_record} is an int, not {type(given).__name__}; {advice}")
+        if given is not None and not -(1 << bits) <= index(given) < 1 << bits:
+            raise OverflowError(f"{of_record} has at most {bits} bits, found a larger number; {advice}")
 
 
 def refuse_encodings(record: Record) -> Record:

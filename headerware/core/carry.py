@@ -175,7 +175,14 @@ class Carrying:
 
     def unless_at_work(self, passes: Callable[[Batch], bool]) -> Callable[[Batch], bool]:
         """Return a check that passes no batch while a record is at work; each record then goes alone."""
-        return (lambda batch: _look() is None and passes(batch)) if self else passes
+        if not self:
+            return passes
+
+        def passing_check(batch: Batch) -> bool:
+            at_work = _look()
+            return (at_work is None or at_work.was_left_behind()) and passes(batch)
+
+        return passing_check
 
     def added_to(self, record: Record, at_work: AtWork) -> Record:
         """Return a record that is sent with the headers that go on from the records at work."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, get_args
 
 import msgspec
 
 from headerware.core.carry import Carry, carry_option
 from headerware.core.config import Configured, at_step, from_file, from_flat, naming_steps
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, PluginError, of_option
+from headerware.core.errors import ConfigError, PluginError, below
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
-from headerware.core.options import from_home, refused, with_files
+from headerware.core.options import check_files, from_home, refused, with_files
 from headerware.core.order import (
     check_order,
     idle_steps,
@@ -27,9 +27,9 @@ from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.services import Reassembles, offered
 from headerware.core.session import Session
 from headerware.core.step import Step
-from headerware.core.suggestions import nearest
+from headerware.core.suggestions import did_you_mean
 from headerware.core.toml import within_file
-from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.core.topics import TopicPatterns, check_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,27 @@ if TYPE_CHECKING:
     from headerware.core.files import Source
     from headerware.core.headers import Name
 
+_Arguments = ParamSpec("_Arguments")
 _log: Final = logging.getLogger("headerware")
+
+
+def _of_one_list(init: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
+    """Return the ``__init__`` of a chain that says so if interceptors are not in a list."""
+
+    @wraps(init)
+    def checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> None:
+        given = args[1:]
+        if len(given) > 1:
+            kinds = [each if isinstance(each, type) else type(each) for each in given]
+            are_steps = not any(issubclass(kind, Iterable) for kind in kinds)
+            steps = ", ".join(f"{kind.__name__}(...)" for kind in kinds) if are_steps else "..."
+            raise ConfigError(
+                f"expected one list of interceptors, found {len(given)} arguments; write Chain([{steps}])",
+                path="chain",
+            )
+        init(*args, **options)
+
+    return checked
 
 
 class Chain:
@@ -61,6 +81,7 @@ class Chain:
 
     __slots__ = ("_carry", "_interceptors", "_names", "_sources")
 
+    @_of_one_list
     def __init__(
         self, interceptors: Iterable[object] = (), *, carry: Sequence[Name] | Literal[False] | None = None
     ) -> None:
@@ -69,7 +90,7 @@ class Chain:
             _require_instance(interceptor)
             require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
             _check_options(interceptor)
-            check_patterns(getattr(interceptor, "topics", ()), path=f"{label(interceptor)}.topics")
+            check_topics(getattr(interceptor, "topics", ("*",)), path=f"{label(interceptor)}.topics")
             resolved_on_error(interceptor)
         check_order(found)
         self._interceptors = found
@@ -123,6 +144,20 @@ class Chain:
     def names(self) -> tuple[str, ...]:
         """The interceptors' names, in the same order."""
         return self._names
+
+    def check_files(self) -> None:
+        """Read the files that the options name, such as policies, without opening the chain.
+
+        Files that belong to another machine, such as keyrings, may be missing.
+
+        Raises:
+            HeaderwareError: a file is missing or wrong; the error has its place in this file if it is known.
+        """
+        with naming_steps(self._sources):
+            for name, interceptor in zip(self._names, self._interceptors, strict=True):
+                if isinstance(interceptor, Interceptor):
+                    with below(f"interceptors.{name}"):
+                        check_files(interceptor)
 
     def for_topic(self, topic: str) -> list[str]:
         """Return the names of the interceptors that work on a topic, in the order of sending."""
@@ -257,7 +292,7 @@ def resolved_on_error(interceptor: object) -> OnError:
     if chosen not in ("raise", "skip", "drop", "dead_letter"):
         raise ConfigError(
             f"expected raise, skip, drop or dead_letter, found {chosen!r}"
-            f"{nearest(chosen, get_args(OnError))}",
+            f"{did_you_mean(chosen, get_args(OnError))}",
             path=f"{label(interceptor)}.on_error",
         )
     if chosen == "skip" and role is Role.PROTECT:
@@ -289,14 +324,8 @@ def _opener(
             )
         context = msgspec.structs.replace(context, signed=bool(signing), signer=partial(_signer, signing))
         opens = getattr(interceptor, "open", None)
-        try:
-            with of_option(f"interceptors.{name}"):
-                step = opens(context) if callable(opens) else interceptor
-        except ConfigError as error:
-            own = f"interceptors.{name}"
-            if error.path.startswith(own):
-                raise
-            raise error.with_path(f"{own}.{error.path}" if error.path else own) from error
+        with below(f"interceptors.{name}"):
+            step = opens(context) if callable(opens) else interceptor
         step = interceptor if step is None else step
         if not has_hook(step):
             raise PluginError(
@@ -359,7 +388,10 @@ def _require_instance(interceptor: object) -> None:
 
 def _from_home(interceptor: object) -> object:
     """Return an interceptor whose options have absolute paths; configuration has already resolved its own."""
-    return with_files(interceptor, from_home) if isinstance(interceptor, Interceptor) else interceptor
+    if not isinstance(interceptor, Interceptor):
+        return interceptor
+    with below(label(interceptor)):
+        return with_files(interceptor, from_home)
 
 
 def _check_options(interceptor: object) -> None:

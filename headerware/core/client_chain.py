@@ -13,6 +13,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_text
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.core.plain_files import require_path
 from headerware.core.suggestions import did_you_mean
 from headerware.core.toml import within_file
 
@@ -47,12 +48,21 @@ _WHAT_CONSUMERS_GET: Final = (
 )
 CONFIG_VARIABLE: Final = "HEADERWARE_CONFIG"
 """The environment variable that names the chain's file."""
+USUAL_FILE: Final = "headerware.toml"
+"""The name of a chain's file, as ``headerware init`` gives it."""
 
 HOW_TO_GIVE_A_CHAIN: Final = (
     f"give the client a chain with chain=load_chain(path), with the key {FILE}, or with the variable "
     f"{CONFIG_VARIABLE}"
 )
 """Advice for an application whose client has no chain."""
+
+
+def config_of_environment() -> str:
+    """Return the path of the file that ``HEADERWARE_CONFIG`` names, or an empty text."""
+    path = os.environ.get(CONFIG_VARIABLE, "")
+    require_path(path, CONFIG_VARIABLE)
+    return path
 
 
 def client_chain(
@@ -78,9 +88,8 @@ def client_chain(
     for key in rest:
         is_a_consumers = key in {PROCESSING, HIDE_HEADERS} or key.startswith(DEAD_LETTER)
         if key.startswith("headerware.") and not is_a_consumers:
-            hint = did_you_mean(str(key), CLIENT_KEYS)
-            known = f"{', '.join(CLIENT_KEYS)}, {DEAD_LETTER}<producer key>"
-            raise ConfigError(f"unknown key; {hint}known: {known}", path=key)
+            known = f"known: {', '.join(CLIENT_KEYS)}, {DEAD_LETTER}<producer key>"
+            raise ConfigError(f"unknown key{did_you_mean(key, CLIENT_KEYS, then=known)}", path=key)
     if not is_disabled(side):
         return _configured(ours, chain, read), rest
     try:
@@ -166,7 +175,7 @@ def followed_file(
         raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=variable_or_key)
     path = config.get(FILE)
     if path is None and not declares_chain(config):
-        path = os.environ.get(CONFIG_VARIABLE)
+        path = config_of_environment()
     if chain is not None:
         return None
     if path:
@@ -190,7 +199,7 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
             )
         return chain
     ours = {key: value for key, value in ours.items() if key != RELOAD}
-    path = os.environ.get(CONFIG_VARIABLE, "")
+    path = config_of_environment()
     if ours and not (path and _DECLARE_NO_CHAIN.issuperset(ours)):
         found = from_flat(ours, read)
         if FILE not in ours:

@@ -19,8 +19,9 @@ from headerware.core.files import Read, Source, read_sources, read_text, texts_o
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
-from headerware.core.suggestions import closest
-from headerware.core.toml import locate, naming_lines
+from headerware.core.plain_files import require_path
+from headerware.core.suggestions import did_you_mean
+from headerware.core.toml import locate, locate_naming, naming_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -100,10 +101,16 @@ def naming_steps(sources: Sequence[Source]) -> Iterator[None]:
 def at_step(error: HeaderwareError, sources: Sequence[Source]) -> HeaderwareError:
     """Return an error about a step of a chain with the line and the column, if a file declares the step.
 
-    The path of the error is ``interceptors.NAME`` or ``NAME``, and an option.
+    The path of the error is ``interceptors.NAME`` or ``NAME``, and an option. An error at a line of another
+    file keeps its place, and gets the line of the option that names this file.
     """
-    path = _place_of(sources, error.path.removeprefix(_PREFIX)) if error.file is None else None
+    of_option = error.path if error.file is None else error.named_by
+    path = _place_of(sources, of_option.removeprefix(_PREFIX))
     if path is None:
+        return error
+    if error.file is not None:
+        error.named_by = path
+        locate_naming(error, texts_of(sources))
         return error
     found = error.with_path(path) if isinstance(error, ConfigError) else error
     locate(found, path, texts_of(sources))
@@ -169,6 +176,7 @@ def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[Sou
 def _path(given: object) -> str:
     if not isinstance(given, str | os.PathLike):
         raise ConfigError(f"expected the path of a file, found {type(given).__name__}", path=FILE)
+    require_path(given, FILE)
     return str(given)
 
 
@@ -272,7 +280,5 @@ def _aliases(value: Any) -> list[str]:
 
 
 def _unknown_alias(key: str, alias: str, known: list[str]) -> ConfigError:
-    near = closest(alias, known)
-    hint = f"; did you mean {near!r}?" if near else ""
-    listed = ", ".join(known) or "none"
-    return ConfigError(f"'{_ALIASES}' does not list the alias {alias!r} (listed: {listed}){hint}", path=key)
+    hint = did_you_mean(alias, known, then=f"listed: {', '.join(known) or 'none'}")
+    return ConfigError(f"'{_ALIASES}' does not list the alias {alias!r}{hint}", path=key)

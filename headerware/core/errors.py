@@ -75,6 +75,8 @@ class HeaderwareError(Exception):
     column: int | None = None
     path: str = ""
     """The option's full path, such as ``interceptors.sign.key_id``, if the error is about an option."""
+    named_by: str = ""
+    """The option that names ``file``, with its line if this is known, if another file names it."""
 
     def located(self, file: str, line: int, column: int) -> Self:
         """Add where the option is, as editors read it, and return the error itself.
@@ -95,7 +97,14 @@ class HeaderwareError(Exception):
     @property
     def problem(self) -> str:
         """The message without the position."""
-        return super().__str__()
+        return self._with_naming(super().__str__())
+
+    def _with_naming(self, text: str) -> str:
+        """Return a text with the option that names the file behind its first line."""
+        if not self.named_by:
+            return text
+        first, line_end, others = text.partition("\n")
+        return f"{first}; {self.named_by} names this file{line_end}{others}"
 
 
 class ConfigError(HeaderwareError):
@@ -119,7 +128,7 @@ class ConfigError(HeaderwareError):
     def problem(self) -> str:
         """The message with the path inside the file."""
         place = self.path.removeprefix(self.file or "").removeprefix(": ")
-        return f"{place}: {self.message}" if place else self.message
+        return self._with_naming(f"{place}: {self.message}" if place else self.message)
 
 
 class PluginError(ConfigError):
@@ -425,13 +434,41 @@ class DeadLetterError(HeldBackError):
 
 
 @contextmanager
-def of_option(option: str) -> Iterator[None]:
-    """Put an option before the path of an error, for the line in the file; the message stays as it is."""
+def below(path: str) -> Iterator[None]:
+    """Put a path before the option of an error; an error at a line of another file keeps its place there."""
     try:
         yield
     except HeaderwareError as error:
-        if not isinstance(error, ConfigError):  # it has the path in its message
-            error.path = f"{option}.{error.path}" if error.path else option
+        option = error.path if error.file is None else error.named_by
+        if not path or option == path or option.startswith((f"{path}.", f"{path}[")):
+            raise
+        option = f"{path}.{option}" if option else path
+        if error.file is not None:
+            error.named_by = option
+        elif isinstance(error, ConfigError):
+            raise error.with_path(option) from error
+        else:
+            error.path = option
+        raise
+
+
+@contextmanager
+def of_file(option: str) -> Iterator[None]:
+    """Say which option names the file that an error is about.
+
+    An error at a line of the file keeps this place. Any other error, such as that the file is missing, gets
+    the option as its path.
+    """
+    try:
+        yield
+    except HeaderwareError as error:
+        if error.file is not None:
+            error.named_by = error.named_by or option
+        elif isinstance(error, ConfigError):
+            text = f"{error.path}: {error.message}" if error.path else error.message
+            raise type(error)(text, path=option) from error
+        else:
+            error.path = option
         raise
 
 

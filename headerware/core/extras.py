@@ -16,9 +16,11 @@ def install_command(extra: str | None = None) -> str:
     """Return the command that adds Headerware, with an extra if one is named, to the running Python.
 
     The command names the clone if this Headerware runs in a clone or was installed from one; else it names
-    the distribution, which pip looks up on the package index.
+    the distribution, which pip looks up on the package index. A clone has the extra ``native`` as sources.
     """
     *options, source = _source()
+    if extra == "native" and (crate := Path(source) / "native" / "headerware-native").is_dir():
+        return shlex.join([sys.executable or "python", "-m", "pip", "install", str(crate)])
     part = "" if extra is None else f"[{extra}]"
     return shlex.join([sys.executable or "python", "-m", "pip", "install", *options, f"{source}{part}"])
 

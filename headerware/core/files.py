@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headerware.core.carry import carry_option
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, below
 from headerware.core.file_versions import LAST_LINE, require_whole
 from headerware.core.options import Declared, Setting, from_home, setting
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import read_plain, why_unreadable
 from headerware.core.suggestions import did_you_mean
 from headerware.core.toml import naming_lines, position_of, read_toml
 
@@ -96,6 +96,8 @@ class _Reader:
             resolved = path.resolve()
         except (OSError, RuntimeError):  # which Python raises depends on its version
             raise ConfigError("is a link that leads back to itself", path=str(path)) from None
+        except ValueError as error:
+            raise ConfigError(f"cannot be read: {why_unreadable(path, error)}", path=str(path)) from None
         chain = " -> ".join(str(step.name) for step in [*self._open, resolved])
         if resolved in self._open:
             raise ConfigError(f"files include one another: {chain}", path=str(path))
@@ -114,7 +116,9 @@ class _Reader:
         table = self._parsed(path)
         sources: list[Source] = []
         for index, name in enumerate(_texts(table.get("include", []), f"{path}: include")):
-            sources.extend(self._included(path.parent / from_home(name), path, f"include[{index}]"))
+            with below(f"{path}: include[{index}]"):
+                named = from_home(name)
+            sources.extend(self._included(path.parent / named, path, f"include[{index}]"))
         for name, stack in _table(table.get("stacks", {}), f"{path}: stacks").items():
             self._define(name, stack, path)
         declared = self._declared(table.get("interceptors", []), path, str(path))
@@ -179,9 +183,9 @@ class _Reader:
         if name in within:
             raise ConfigError(f"stack {name!r} contains itself: {' -> '.join([*within, name])}", path=place)
         if name not in self._stacks:
-            known = ", ".join(sorted(self._stacks)) or "none"
-            hint = did_you_mean(name, self._stacks)
-            raise ConfigError(f"there is no stack {name!r}; {hint}defined: {known}", path=place)
+            defined = f"defined: {', '.join(sorted(self._stacks)) or 'none'}"
+            hint = did_you_mean(name, self._stacks, then=defined)
+            raise ConfigError(f"there is no stack {name!r}{hint}", path=place)
         tables, path = self._stacks[name]
         return self._declared(tables, path, f"{path}: stacks.{name}", (*within, name))
 
@@ -214,8 +218,8 @@ def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:
 def _require_known(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
     for key in table:
         if key not in known:
-            hint = did_you_mean(key, known)
-            raise ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{place}: {key}")
+            hint = did_you_mean(key, known, then=f"known: {', '.join(known)}")
+            raise ConfigError(f"unknown key{hint}", path=f"{place}: {key}")
 
 
 def _table(value: Any, place: str) -> Mapping[str, Any]:

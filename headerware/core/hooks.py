@@ -94,6 +94,7 @@ class Place(IntEnum):
     TRANSFORM = 10
     SERIALIZE = 20
     SCHEMA = 25
+    CONTRACT = 27
     METRICS = 30
     AUDIT = 40
     TRAIL = 50
@@ -161,7 +162,8 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True):
 
     Args:
         name: its name in configuration, errors and statistics; None means its type.
-        topics: patterns of the topics that it works on; a leading ``!`` excludes.
+        topics: patterns of the topics that it works on; a leading ``!`` excludes. Without this option it
+            works on all topics; an empty list is refused.
         on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
             interceptors that observe.
         dead_letter_topic: the topic that ``dead_letter`` publishes to; ``{topic}`` is the record's own topic.
@@ -196,6 +198,9 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True):
     """Whether its ``on_acknowledgement`` only needs records with state that it has left in ``local``."""
     delays: ClassVar[bool] = False
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
+    reorders: ClassVar[bool] = False
+    """Whether a record may come after later records of its partition. If a client restarts while such a
+    record waits, it repeats the later records."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
     names_cluster: ClassVar[bool] = False

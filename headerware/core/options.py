@@ -24,11 +24,13 @@ from typing import (
 
 import msgspec
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, below
+from headerware.core.plain_files import require_path
 from headerware.core.plain_words import plain_words
 from headerware.core.plugins import interceptor_type
-from headerware.core.suggestions import did_you_mean, nearest
-from headerware.core.topics import check_patterns
+from headerware.core.suggestions import did_you_mean
+from headerware.core.topics import check_topics
+from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +45,8 @@ A relative path begins at the folder of the TOML file that names it; ``~`` is th
 
 
 def from_home(path: str) -> str:
-    """Return a path with the user's home for a ``~`` at its beginning."""
+    """Return a path with the user's home for a ``~`` at its beginning; refuse the content of a file."""
+    require_path(path)
     return os.path.expanduser(path)  # noqa: PTH111 - options are plain text
 
 
@@ -148,7 +151,7 @@ def setting(value: Any, origin: str, *, path: str, loose: bool = False, folder: 
 def build(declared: Declared) -> Interceptor:
     """Make the interceptor that was declared."""
     built = _built(declared, interceptor_type(declared.type, path=declared.path))
-    check_patterns(built.topics, path=_below(declared.path, "topics"))
+    check_topics(built.topics, path=_below(declared.path, "topics"))
     return built
 
 
@@ -199,13 +202,11 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
     if declared.name != declared.type and "name" in known:
         values.setdefault("name", declared.name)
     try:
-        return msgspec.convert(values, kind)
+        with below(declared.path):
+            return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         shown = {option: given.shown for option, given in declared.settings.items()}
         raise refused(error, declared.path, kind, shown) from None  # the cause may quote the value
-    except ConfigError as error:
-        place = _below(declared.path, error.path) if error.path else declared.path
-        raise error.with_path(place) from error
 
 
 def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
@@ -214,7 +215,8 @@ def with_files(options: _AnyStruct, found: Callable[[str], str]) -> _AnyStruct:
     changes = {}
     for option in options.__struct_fields__:
         before = getattr(options, option)
-        after = _with_files(before, hints[option], found)
+        with below(option):
+            after = _with_files(before, hints[option], found)
         if after is not before:
             changes[option] = after
     return msgspec.structs.replace(options, **changes) if changes else options
@@ -230,6 +232,20 @@ def _with_files(value: Any, hint: Any, found: Callable[[str], str]) -> Any:
     return value
 
 
+def check_files(options: msgspec.Struct) -> None:
+    """Read the files that options name, also nested ones, and raise the error of a file that is wrong."""
+    if isinstance(options, TypedOptions):
+        options.check_files()
+    hints = get_type_hints(type(options), include_extras=True)
+    for option in options.__struct_fields__:
+        value = getattr(options, option)
+        of_names = isinstance(value, Mapping) and lookup_of(values_of(hints[option])) is not None
+        for place, inner in value.items() if of_names else [("", value)]:
+            if isinstance(inner, TypedOptions):
+                with below(_below(option, place) if place else option):
+                    check_files(inner)
+
+
 def _below(path: str, option: str) -> str:
     return f"{path}.{option}" if path else option
 
@@ -240,8 +256,10 @@ def _unknown(option: str, kind: type[msgspec.Struct], declared: Declared) -> Con
     if instead is not None:
         return ConfigError(f"{declared.type!r} no longer has this option: {instead}", path=path)
     known = sorted(kind.__struct_fields__)
-    hint = getattr(kind, "written_as", {}).get(option) or did_you_mean(option, known)
-    return ConfigError(f"{declared.type!r} has no such option; {hint}it has: {', '.join(known)}", path=path)
+    it_has = f"it has: {', '.join(known)}"
+    instead = getattr(kind, "written_as", {}).get(option)
+    hint = f"; {instead}; {it_has}" if instead else did_you_mean(option, known, then=it_has)
+    return ConfigError(f"{declared.type!r} has no such option{hint}", path=path)
 
 
 def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struct]], path: str) -> Any:
@@ -287,7 +305,8 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
     except msgspec.ValidationError as error:
         raise refused(error, path, hint, given.shown) from None  # the cause may quote the value
     if isinstance(converted, str) and _names_a_file(hint, converted):
-        return os.path.join(given.folder or "", from_home(converted))  # noqa: PTH118 - options are plain text
+        with below(path):
+            return os.path.join(given.folder or "", from_home(converted))  # noqa: PTH118 - options are plain text
     return converted
 
 
@@ -346,10 +365,8 @@ def table_from(table: Mapping[str, Any], kind: type[_AnyStruct], *, source: str)
             raise plain.with_path(_within(source, plain.path)) from None  # the cause may quote the value
         place = unknown["place"] or ""
         known = _struct_at(kind, place).__struct_fields__
-        hint = did_you_mean(unknown["key"], known)
-        raise ConfigError(
-            f"unknown key; {hint}known: {', '.join(known)}", path=_within(source, f"{place}.{unknown['key']}")
-        ) from None
+        hint = did_you_mean(unknown["key"], known, then=f"known: {', '.join(known)}")
+        raise ConfigError(f"unknown key{hint}", path=_within(source, f"{place}.{unknown['key']}")) from None
     except ConfigError as error:
         raise error.with_path(_within(source, error.path)) from error
 
@@ -368,18 +385,22 @@ def _hint_at(hint: Any, place: str) -> Any:
     """Return the type at a path within another type."""
     for step in _STEP.findall(place):
         if step.startswith("."):
-            hint = get_type_hints(_struct_in(hint), include_extras=True)[step[1:]]
+            hint = get_type_hints(_struct_in(hint, step[1:]), include_extras=True)[step[1:]]
         else:
             hint = get_args(_bare(hint))[-1 if get_origin(_bare(hint)) is dict else 0]
     return hint
 
 
-def _struct_in(hint: Any) -> type[msgspec.Struct]:
-    """Return the Struct that a type is, or may be."""
+def _struct_in(hint: Any, field: str | None = None) -> type[msgspec.Struct]:
+    """Return the Struct that a type is, or may be; if a field is given, one that has the field."""
     plain = _bare(hint)
     parts = [plain, *map(_bare, get_args(plain))]
     found: type[msgspec.Struct] = next(
-        part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)
+        part
+        for part in parts
+        if isinstance(part, type)
+        and issubclass(part, msgspec.Struct)
+        and (field is None or field in part.__struct_fields__)
     )
     return found
 
@@ -391,7 +412,7 @@ def _expected_choice(hint: Any, given: Any) -> str:
     if not values:
         return "expected another value"
     expected = f"expected one of {', '.join(map(repr, values))}"
-    near = nearest(given, values)
+    near = did_you_mean(given, values)
     return f"{expected}, found {given!r}{near}" if near else expected  # another value may be a secret
 
 

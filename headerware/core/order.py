@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
-from headerware.core.topics import TopicPatterns
+from headerware.core.suggestions import closest
+from headerware.core.topics import TopicPatterns, suspicious
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
 _LAST: Final = "header_ids rewrites header names, so it comes last"
 _UNCOVERED: Final = "the signature would not cover {}"
 _FIRST_SLICE: Final = "only the first slice of a message has its headers, so {} before the message is cut"
+_UNREADABLE: Final = "a contract is about the value as it was serialized, which it could not read here"
 _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.ENCRYPT, Place.COMPRESS, "encrypted bytes cannot be compressed"),
     (
@@ -27,6 +31,11 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.CLAIM_CHECK, Place.COMPRESS, "it would compress the claim, and the value is stored as it is"),
     (Place.CLAIM_CHECK, Place.ENCRYPT, "it would encrypt the claim, and the value is stored in plaintext"),
     (Place.SLICE, Place.CLAIM_CHECK, "a message that is stored elsewhere does not have to be cut"),
+    (Place.COMPRESS, Place.CONTRACT, _UNREADABLE),
+    (Place.ENCRYPT, Place.CONTRACT, _UNREADABLE),
+    (Place.CLAIM_CHECK, Place.CONTRACT, _UNREADABLE),
+    (Place.SLICE, Place.CONTRACT, "a contract is about messages; let it judge a message before it is cut"),
+    (Place.SIGN, Place.CONTRACT, _UNCOVERED.format("the mark of a record that breaks its contract")),
     (Place.COMPRESS, Place.SCHEMA, "a schema describes the bytes as they were serialized, not compressed"),
     (Place.SLICE, Place.SCHEMA, _FIRST_SLICE.format("the schema is replaced")),
     (Place.SIGN, Place.SCHEMA, _UNCOVERED.format("the schema's fingerprint")),
@@ -207,8 +216,9 @@ TOPIC_TAKES_BYTES: Final = 1_048_588
 
 
 def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return the names of the interceptors that do nothing with their options, each with the reason."""
+    """Return the names of the interceptors that do not do what their options seem to say, and the reasons."""
     found = [(label(each), str(why)) for each in interceptors if (why := getattr(each, "idle", None))]
+    found += [(label(each), why) for each in interceptors for why in _unexpanded(each)]
     for each in interceptors:
         lacking = getattr(each, "needs_serializer", None)
         if lacking and not _is_serialized(each, interceptors):
@@ -249,10 +259,39 @@ def _idle_on(interceptor: object, topics: Sequence[str]) -> Iterator[str]:
         yield from of_rules(topics)
 
 
+def unprotected(topic: str, missing: Sequence[tuple[str, TopicPatterns]]) -> str:
+    """Return a warning that records of a topic pass without steps that protect, if a slip may be the reason.
+
+    Args:
+        topic: the topic.
+        missing: the names of the steps, with their topics.
+    """
+    written = [pattern for _, topics in missing for pattern in topics.patterns]
+    found = "; ".join(f"{name} is for {', '.join(map(repr, topics.patterns))}" for name, topics in missing)
+    near = closest(topic, written)
+    meant = "" if near is None else f"; did you mean {topic!r} where {near!r} is?"
+    return (
+        f"records of topic {topic!r} pass without {' and '.join(name for name, _ in missing)} ({found}, and "
+        f"no topic has fitted yet){meant}; if that is meant, add '!{topic}' to these topics"
+    )
+
+
+def unprotected_by(interceptors: Iterable[object], topic: str) -> str | None:
+    """Return this warning for a chain that has only this topic, or None."""
+    missing = [
+        (label(each), topics)
+        for each in interceptors
+        if role_of(each) is Role.PROTECT
+        and (topics := TopicPatterns(getattr(each, "topics", ("*",)))).misses(topic)
+    ]
+    return unprotected(topic, missing) if missing else None
+
+
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     """Return the names of interceptors that do nothing or protect less than it seems, with the reasons."""
     hiding = (each for each in interceptors if states(each, "hides"))
     found = idle_steps(interceptors)
+    found += [(label(each), why) for each in interceptors for why in suspicious(getattr(each, "topics", ()))]
     found += [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
     for index, each in enumerate(interceptors):
         left = interceptors[:index]
@@ -274,6 +313,14 @@ def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
             why = f"it never gets a large value: {label(left)!r} takes all above {above:,} bytes"
             found.append((label(right), why))
     return found
+
+
+def _unexpanded(interceptor: object) -> Iterator[str]:
+    """Yield a sentence for each option that looks like a variable of the environment, and stands as it is."""
+    for option in getattr(interceptor, "__struct_fields__", ()):
+        value = getattr(interceptor, option)
+        if isinstance(value, str) and (found := _VARIABLE.fullmatch(value)):
+            yield f"{option} = '{value}' stands as it is; for a variable write '${{env:{found[1]}}}'"
 
 
 def is_signed(interceptor: object, interceptors: Iterable[object]) -> bool:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 from headerware.core.errors import PluginError
 from headerware.core.hooks import HOOKS, Interceptor, has_hook
 from headerware.core.services import SERVICE_ARGUMENTS
-from headerware.core.suggestions import did_you_mean
+from headerware.core.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _OPEN: Final = MappingProxyType({"open": ("context",)})
 _CALLED: Final = MappingProxyType({**HOOKS, **_OPEN, **SERVICE_ARGUMENTS})
@@ -91,16 +91,14 @@ class Catalogue(Generic[Kind]):
         """Return the error for an unknown word."""
         known = self.names()
         now = self.renamed.get(word)
-        hint = did_you_mean(word, known) if now is None else f"`{word}` is `{now}` now; "
-        more = ""
-        if self.group is not None and not hint:
-            more = (
+        then = f"known: {', '.join(known) or 'none'}"
+        if self.group is not None and now is None and closest(word, known) is None:
+            then += (
                 f"; a package can add others by entry points of {self.group}: install it into this Python "
                 f"({sys.executable} -m pip install ...)"
             )
-        return self.error(
-            f"there is no {self.what} {word!r}; {hint}known: {', '.join(known) or 'none'}{more}", path=path
-        )
+        hint = did_you_mean(word, known, then=then) if now is None else f"; `{word}` is `{now}` now; {then}"
+        return self.error(f"there is no {self.what} {word!r}{hint}", path=path)
 
     def entries(self) -> tuple[EntryPoint, ...]:
         return _entry_points(self.group) if self.group else ()
@@ -155,6 +153,14 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
         return
     shown = interceptor if isinstance(interceptor, type) else type(interceptor)
     raise PluginError(f"{shown.__name__} has none of the hooks (on_send, on_consume, ...)", path=path)
+
+
+def has_methods(found: object, names: Iterable[str]) -> bool:
+    """Return whether an object has all of these methods, its own ones or by delegation (``__getattr__``).
+
+    ``isinstance()`` with a protocol does not see those by delegation since Python 3.12.
+    """
+    return all(callable(getattr(found, name, None)) for name in names)
 
 
 def require_arguments(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headerware.core.boundary import header_ids_advice
 from headerware.core.errors import ConfigError
-from headerware.core.suggestions import nearest
+from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ def requirement(given: Require) -> Literal["off", "warn", "enforce"]:
     level = _LEVELS.get(given)
     if level is None:
         raise ConfigError(
-            f"expected off, warn or enforce, found {given!r}{nearest(given, _LEVELS)}", path="require"
+            f"expected off, warn or enforce, found {given!r}{did_you_mean(given, _LEVELS)}", path="require"
         )
     return level
 

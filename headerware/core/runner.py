@@ -22,12 +22,14 @@ from headerware.core.batch import Batch
 from headerware.core.dead_letter import PendingDeadLetter, known_outcome
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
-from headerware.core.hooks import DROP, FanOut, Stage
+from headerware.core.hooks import DROP, FanOut, Role, Stage
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.order import stage_of
+from headerware.core.native import NativeForm, NativeRun, native_module, offered_natively
+from headerware.core.order import role_of, stage_of, unprotected
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import Direction, WrapsHooks
 from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
+from headerware.core.topics import TopicPatterns
 
 Wrapping = tuple[Step, WrapsHooks]
 """A step that wraps the hooks of the others, and its interceptor."""
@@ -47,11 +49,17 @@ _INCOMPLETE: Final = "a later step dropped a part of the message, and the other 
 
 
 class _Stage(NamedTuple):
-    """The steps that a batch passes together: one step that takes batches, or adjacent steps that do not."""
+    """The steps that a batch passes together.
+
+    They are one step that takes batches, adjacent steps that do not, or adjacent steps in native code.
+    """
 
     first: int
     end: int
     batch: BatchHook | None
+    native: NativeRun | None = None
+    parts: tuple[_Stage, ...] = ()
+    """The stages of the steps in native code, for batches that it leaves to them."""
 
 
 class TopicHooks:
@@ -68,15 +76,29 @@ class TopicHooks:
         self.steps: list[Step] = []
         self.calls: list[Callable[[Any], Any]] = []
         self.stages: list[_Stage] = []
+        wrapped_steps: set[Step] = set()
+        missing: list[tuple[str, TopicPatterns]] = []
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
-            if step.topics.matches(topic) and (single is not None or batch is not None):
+            if single is None and batch is None:
+                continue
+            if step.topics.matches(topic):
                 for wrapper, wraps in wrappings:
                     if wrapper is not step and step.interceptor is not None and wrapper.topics.matches(topic):
+                        own = single, batch
                         single = single and wraps.wrap_hook(step.name, direction, single)
                         batch = batch and wraps.wrap_hook(step.name, direction, batch)
+                        if (single, batch) != own:
+                            wrapped_steps.add(step)
                 self._add(step, single, batch)
+            elif role_of(step.interceptor) is Role.PROTECT and step.topics.misses(topic):
+                missing.append((step.name, step.topics))
+        if missing:
+            _log.warning("%s", unprotected(topic, missing))
+        module, _ = native_module()
+        if module is not None:
+            self._join_native(module, wrapped_steps)
         self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the record that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
@@ -93,6 +115,35 @@ class TopicHooks:
             self.stages[-1] = self.stages[-1]._replace(end=index + 1)
         else:
             self.stages.append(_Stage(index, index + 1, batch))
+
+    def _join_native(self, module: Any, wrapped_steps: set[Step]) -> None:
+        """Make one stage of neighbouring steps that have a native form and that nothing wraps."""
+        stages: list[_Stage] = []
+        run: list[tuple[_Stage, NativeForm]] = []
+
+        def end_run() -> None:
+            parts = tuple(stage for stage, _ in run)
+            if len(run) > 1 or any(form.pays for _, form in run):
+                native = NativeRun(module, self.topic, [form for _, form in run])
+                stages.append(_Stage(parts[0].first, parts[-1].end, None, native, parts))
+            else:
+                stages.extend(parts)
+            run.clear()
+
+        for stage in self.stages:
+            step = self.steps[stage.first]
+            is_ours = stage.batch is not None and step not in wrapped_steps
+            offers = offered_natively(step.opened) if is_ours else None
+            form = None if offers is None else offers.native_form(self.direction, self.topic)
+            if form is None:
+                end_run()
+                stages.append(stage)
+                continue
+            run.append((stage, form))
+            if form.ordered:
+                end_run()
+        end_run()
+        self.stages = stages
 
     def leave(self, index: int) -> None:
         """Note that a record got no further than a step."""
@@ -449,19 +500,31 @@ class _BatchPass:
     def outcomes(self) -> Sequence[Outcome]:
         """Return one outcome per record, in order; a batch if all have come through together."""
         for stage in self._hooks.stages:
-            before = len(self._finished)
-            if stage.batch is None:
-                self._give_records(stage)
+            if stage.native is None:
+                self._pass(stage)
+            elif self._members and (out := stage.native(self._going)) is not None:
+                self._pass(stage, out)
             else:
-                self._give_batch(stage, stage.batch)
-            if len(self._finished) > before:
-                self._members = [member for member in self._members if member not in self._finished]
-                if not self._members:
-                    break
+                for part in stage.parts:
+                    self._pass(part)
         if not self._finished:
             return self._going
         outcomes = dict(zip(self._members, self._going, strict=True)) if self._members else {}
         return [outcomes[at] if at in outcomes else self._finished[at] for at in range(len(self._originals))]
+
+    def _pass(self, stage: _Stage, out: Batch | None = None) -> None:
+        """Take the records that are still together through a stage; native code has made ``out`` of them."""
+        if not self._members:
+            return
+        before = len(self._finished)
+        if out is not None:
+            self._go_on_with(out, stage)
+        elif stage.batch is None:
+            self._give_records(stage)
+        else:
+            self._give_batch(stage, stage.batch)
+        if len(self._finished) > before:
+            self._members = [member for member in self._members if member not in self._finished]
 
     def _give_records(self, stage: _Stage) -> None:
         """Give each record to the hooks of some steps."""
@@ -478,7 +541,7 @@ class _BatchPass:
             self._going = Batch.of(going)
 
     def _give_batch(self, stage: _Stage, hook: BatchHook) -> None:
-        """Give the batch to the hook of one step; then answer failures, and give records not taken singly."""
+        """Give the batch to the hook of one step."""
         batch = self._going
         try:
             out = _from_batch(hook, batch, keeps_local=self._hooks.keeps_local)
@@ -486,20 +549,28 @@ class _BatchPass:
             pass_on_interrupt(error)
             # One error for each record, because each gets a position of its own.
             out = batch.replace(failures={at: wrapped(error) for at in range(len(batch))})
+        self._go_on_with(out, stage)
+
+    def _go_on_with(self, out: Batch, stage: _Stage) -> None:
+        """Go on with what a stage made of the batch: answer failures, and give records not taken singly."""
+        batch = self._going
         if not out.failures and not out.not_taken:
             self._going = out
             return
-        failures, alone, indices = out.failures, stage._replace(batch=None), {*out.failures, *out.not_taken}
+        failures, indices = out.failures, {*out.failures, *out.not_taken}
         if not failures and len(indices) == len(batch):
-            self._give_records(alone)
+            self._give_records(stage)
             return
-        apart: dict[int, Record | None] = {}
-        for at in sorted(indices):
-            member, record = self._members[at], batch[at]
-            if at in failures:
-                apart[at] = self._answered(stage.first, failures[at], record, member)
-            else:
-                apart[at] = self._given(alone, record, member)
+        apart: dict[int, Record | None] = {at: batch[at] for at in sorted(indices)}
+        for part in stage.parts or (stage,):
+            for at, record in apart.items():
+                if record is None:
+                    continue
+                member = self._members[at]
+                if at in failures:
+                    apart[at] = self._answered(part.first, failures[at], record, member)
+                else:
+                    apart[at] = self._given(part, record, member)
         if any(apart.values()):
             taken = out.records()
             self._keep([apart[at] if at in apart else taken[at] for at in range(len(batch))])

@@ -187,6 +187,8 @@ class Session:
         """Whether any interceptor releases consumed records on its own."""
         self.reassembles: Final = bool(self._reassembling)
         """Whether any interceptor makes one record of several, so that offsets need care."""
+        self.reorders: Final = any(step.states("reorders") for step in self._steps)
+        """Whether a record may come after later records of its partition."""
         self.names_of_waiting: Final = [
             step.name
             for step in self._steps
@@ -275,12 +277,17 @@ class Session:
         """
         return records if self.is_empty else self._send.many(records)
 
-    def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
-        """Return one outcome per record, in order; a record that fails does not affect the others."""
+    def consume_outcomes(self, records: Sequence[Record]) -> Sequence[Outcome]:
+        """Return one outcome per record, in order; a record that fails does not affect the others.
+
+        It is a list, or of a :class:`~headerware.core.batch.Batch` also a batch, as of :meth:`send_outcomes`.
+        """
         if self.is_empty:
             return list(map(_unless_unreadable, records))
         outcomes = self._consume.many(records)
-        return [*outcomes.records()] if isinstance(outcomes, Batch) else list(outcomes)
+        if isinstance(outcomes, Batch):
+            return outcomes if isinstance(records, Batch) else [*outcomes.records()]
+        return list(outcomes)
 
     # Events
 
@@ -728,8 +735,11 @@ def _note_failure(step: Step, name: str, error: Exception) -> None:
 
 
 def _raised(outcomes: Sequence[Outcome]) -> list[Record]:
+    found: Sequence[Any] = outcomes.records() if isinstance(outcomes, Batch) else outcomes
+    if {Record}.issuperset(map(type, found)):  # the usual case, at a tenth of the cost
+        return list(found)
     records: list[Record] = []
-    for outcome in map(known_outcome, outcomes):
+    for outcome in map(known_outcome, found):
         if isinstance(outcome, HeaderwareError):
             raise outcome
         if isinstance(outcome, Record):

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.plain_files import require_path, why_unreadable
 
 KeyPath = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""
@@ -29,9 +30,15 @@ _TOKEN: Final = re.compile(
     r"""|[\[\]{},=\n]|[^\s\[\]{},=#"']+|[ \t\r]+|#[^\n]*""",
     re.DOTALL,
 )
-_BARE_TEXT: Final = re.compile(r"""\s*([\w."'-]+)\s*=\s*[^\W\d]""")
+_KEY: Final = re.compile(r"""\s*(?:([\w."'-]+)\s*=|\[+\s*([\w."'-]+)\s*\])""")
+_BARE_TEXT: Final = re.compile(r"""\s*([\w."'-]+)\s*=\s*(?:[^\W\d]|[$/~\u201c\u2018]|\.\.?/)""")
+_BARE_BOOLEAN: Final = re.compile(r".*=\s*(True|False)\b")
 _YAML: Final = re.compile(r"(?:\s*(?:#.*)?\n)*(?:---\s|- |(?:- )?[\w.-]+:(?:\s|$))")
 _BYTE_ORDER_MARK: Final = "\ufeff"
+_PLAIN_PROBLEMS: Final = {
+    "Unclosed array": "a list lacks a comma or its ]",
+    "Unclosed inline table": "a table lacks a comma or its }",
+}
 _TWICE: Final = re.compile(r"Cannot declare (\(.*\)) twice")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _AFTER_KEY: Final = (".", "[", ":", " (")
@@ -58,7 +65,7 @@ def read_toml(
     try:
         text = texts[str(file)] = read(file).removeprefix(_BYTE_ORDER_MARK)
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(file)) from error
+        raise ConfigError(f"cannot be read: {why_unreadable(file, error)}", path=str(file)) from error
     except UnicodeDecodeError as error:
         problem = ConfigError("is not TOML: it is not UTF-8", path=str(file))
         before = error.object[: error.start].decode()
@@ -81,7 +88,7 @@ def parse_toml(text: str, file: str, *, parse_float: Callable[[str], Any] = floa
         if at is None:
             raise ConfigError(f"is not TOML: {error}", path=file) from error
         line, column = (int(at["line"]), int(at["column"])) if at["line"] else _position(text, len(text))
-        problem = _other_format(text) or _plainer(at["problem"], text.split("\n")[line - 1])
+        problem = _other_format(text) or _plainer(at["problem"], text.split("\n")[line - 1], column)
         raise ConfigError(f"is not TOML: {problem}", path=file).located(file, line, column) from error
 
 
@@ -97,22 +104,30 @@ def _other_format(text: str) -> str:
     return "it looks like YAML; write it as TOML" if _YAML.match(text) else ""
 
 
-def _plainer(problem: str, line: str) -> str:
+def _plainer(problem: str, line: str, column: int) -> str:
     """Return tomllib's problem with what to do, if it is a common one; the line's value may be secret."""
-    found = _BARE_TEXT.match(line)
-    if problem == "Invalid value" and found:
+    if problem == "Invalid value" and (found := _BARE_BOOLEAN.match(line)):
+        return f"{problem}; write {found[1].lower()}"
+    if problem == "Invalid value" and (found := _BARE_TEXT.match(line)):
         return f'{problem}; text needs quotes, as in {found[1]} = "..."'
     if problem.startswith("Illegal character '\\n'"):
         return "text without its closing quote"
+    if problem == "Invalid hex value" or problem.startswith("Unescaped '\\"):
+        return "in \"...\" a backslash begins an escape; write '...' instead, or a path with forward slashes"
+    if problem == "Cannot overwrite a value" and (found := _KEY.match(line)):
+        return f"{found[1] or found[2]} occurs twice in this table"
+    if problem.startswith("Expected '=' after a key") and line[column - 1 : column] == ":":
+        return "expected NAME = VALUE, found NAME: VALUE"
     if twice := _TWICE.fullmatch(problem):
         name = ".".join(re.findall(r"'([^']*)'", twice[1]))
         return f"[{name}] occurs twice; each table of a list is written as [[{name}]]"
-    return problem
+    return _PLAIN_PROBLEMS.get(problem, problem)
 
 
 @contextmanager
 def within_file(file: str | os.PathLike[str]) -> Iterator[None]:
     """Put the file's name before the path of a ConfigError; without a path, the name is the path."""
+    require_path(file)
     try:
         yield
     except ConfigError as error:
@@ -133,6 +148,7 @@ def naming_lines(texts: Mapping[str, str]) -> Iterator[None]:
         yield
     except ConfigError as error:
         locate(error, error.path, texts)
+        locate_naming(error, texts)
         raise
 
 
@@ -142,6 +158,14 @@ def locate(error: HeaderwareError, path: str, texts: Mapping[str, str]) -> None:
         place = path.removeprefix(f"{file}: ")
         if error.line is None and place != path:
             error.located(file, *position_of(text, place))
+
+
+def locate_naming(error: HeaderwareError, texts: Mapping[str, str]) -> None:
+    """Let an error name the line of the option that names the error's file, if one of some files has it."""
+    option = ConfigError("", path=error.named_by)
+    locate(option, option.path, texts)
+    if option.line is not None:
+        error.named_by = f"{option.file}:{option.line}:{option.column}"
 
 
 def position_of(text: str, place: str) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError
-from headerware.core.patterns import compiled
+from headerware.core.patterns import WILDCARDS, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 TOPIC_NAME: Final = "1 to 249 letters, digits, '.', '_' and '-', other than '.' and '..'"
 """Kafka's rule for the names of topics, for errors."""
-_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+TOPIC_PATTERN: Final = r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
+"""The same rule as a regular expression; the name ends the text."""
+_TOPIC_NAME: Final = re.compile(TOPIC_PATTERN)
 _TOPICS_LIMIT: Final = 1_000
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._\-*?]")
 # A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a pattern.
@@ -38,6 +40,36 @@ def check_patterns(patterns: Iterable[str], *, path: str) -> None:
                 f"one character, and alternatives are patterns of their own: ['orders', 'payments']",
                 path=path,
             )
+
+
+def check_topics(patterns: Iterable[str], *, path: str) -> None:
+    """Refuse the patterns of an interceptor that can match no topic, and an empty list, which has no meaning.
+
+    Whoever writes an empty list may want to switch the interceptor off; it would work on all topics.
+    """
+    found = tuple(patterns)
+    if not found:
+        raise ConfigError(
+            "expected a pattern, found none; leave the option out for all topics, or name a topic; to switch "
+            "the interceptor off, remove it",
+            path=path,
+        )
+    check_patterns(found, path=path)
+
+
+def suspicious(patterns: Iterable[str]) -> list[str]:
+    """Return a sentence for each pattern ``NAME.*`` that may be meant as a regular expression.
+
+    A list that also names ``NAME``, or anything else that begins with it, was written with this in mind, and
+    so was a ``NAME`` with wildcards.
+    """
+    found = tuple(patterns)
+    texts = [pattern.removeprefix("!") for pattern in found]
+    return [
+        f"'*' is a glob: {pattern!r} fits '{name}.x' and not {name!r}; did you mean '{name}*'?"
+        for pattern, name in ((each, each.removesuffix(".*")) for each in found if each.endswith(".*"))
+        if not WILDCARDS & set(name) and not any(each.startswith(name) for each in texts if each != pattern)
+    ]
 
 
 class TopicPatterns:
@@ -72,6 +104,14 @@ class TopicPatterns:
         for pattern, expression in list(self._unmatched.items()):
             if expression.match(topic):
                 self._unmatched.pop(pattern, None)
+
+    def misses(self, topic: str) -> bool:
+        """Return whether a topic is neither matched nor excluded, and no noted topic was matched."""
+        return (
+            self._unmatched.keys() == {each for each in self.patterns if not each.startswith("!")}
+            and not self.matches(topic)
+            and not any(pattern.match(topic) for pattern in self._excluded)
+        )
 
     @property
     def unmatched(self) -> tuple[str, ...]:

@@ -25,9 +25,9 @@ class _Options(msgspec.StructMeta):
                 if option in cls.removed:
                     raise TypeError(f"{cls.__name__} no longer has {option!r}: {cls.removed[option]}")
                 if option not in known:
-                    meant = did_you_mean(option, known)
-                    has = ", ".join(sorted(known)) or "none"
-                    raise TypeError(f"{cls.__name__} has no option {option!r}; {meant}it has: {has}")
+                    it_has = f"it has: {', '.join(sorted(known)) or 'none'}"
+                    hint = did_you_mean(option, known, then=it_has)
+                    raise TypeError(f"{cls.__name__} has no option {option!r}{hint}")
             missing = [option for option in _required(cls) if option not in options]
             if missing:
                 meant = ", ".join(f"{option}=..." for option in missing)
@@ -62,6 +62,12 @@ class TypedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         """Check nothing; a subclass that checks its options calls this method of its base first."""
+
+    def check_files(self) -> None:
+        """Raise the error of a file that an option names and that is wrong; needs no network and no secret.
+
+        A file that another machine may have instead, such as a keyring, may be missing.
+        """
 
 
 class SecretOptions(TypedOptions, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Plug-ins for one test: real modules and real entry points, in a folder on the import path."""
+"""Plug-ins for one test, in real modules with real entry points; and nothing at work when a test begins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from headerware.core import plugins
+from headerware.core import carry, plugins
 from headerware.interceptors import built_in
 
 if TYPE_CHECKING:
@@ -89,3 +89,11 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def gadgets(install_plugin: InstallPlugin) -> str:
     """Install the interceptors ``gadget``, ``early`` and ``late``, and give their module's name."""
     return install_plugin("gadget", "early", "late")
+
+
+@pytest.fixture(autouse=True)
+def nothing_at_work() -> Iterator[None]:
+    """Let no record be at work, as one is while a consumer that another test left open is in its loop."""
+    before = carry._current.set(None)
+    yield
+    carry._current.reset(before)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headerware import Chain, Context, Headers, InterceptorError, Record
 from headerware.core import boundary
-from headerware.core.batch import Batch, HeaderColumns, Repeated
+from headerware.core.batch import (
+    ArrowColumn,
+    ArrowKind,
+    Batch,
+    Deferred,
+    HeaderColumns,
+    Repeated,
+    entry_types,
+    header_names,
+)
 from headerware.interceptors import Metrics, Serialize, Trail
 from headerware.serdes.formats.plain import Json, JsonFunctions
 from headerware.serdes.serde import SerdeContext
@@ -124,6 +134,62 @@ class TestColumns:
     def test_of_another_topic_do_not_join(self) -> None:
         with pytest.raises(ValueError, match="'other'"):
             batch_of([b"x"]).join(batch_of([b"y"], topic="other"))
+
+
+class TestDeferred:
+    def test_entries_are_made_once_when_somebody_looks(self) -> None:
+        made: list[int] = []
+
+        def make() -> list[bytes]:
+            made.append(1)
+            return [b"x", b"y"]
+
+        batch = Batch("t", Deferred(make, 2))
+        assert (len(batch), made) == (2, [])
+        assert list(batch) == [Record("t", b"x"), Record("t", b"y")]
+        assert list(batch.select([1])) == [Record("t", b"y")]
+        assert batch.values[1:] == [b"y"]
+        assert made == [1]
+
+
+class TestArrowColumn:
+    LISTED = ArrowKind(lambda array: array.to_pylist(), frozenset({bytes, type(None)}))
+
+    def column(self) -> ArrowColumn[bytes | None]:
+        return ArrowColumn(pa.array([b"x", None, b"z"]), self.LISTED)
+
+    def test_entries_are_those_of_the_array(self) -> None:
+        assert list(self.column()) == [b"x", None, b"z"]
+        assert list(Batch("t", self.column()).select([2, 0])) == [Record("t", b"z"), Record("t", b"x")]
+
+    def test_an_entry_is_made_alone(self) -> None:
+        sizes: list[int] = []
+
+        def noted(array: pa.Array) -> list[bytes | None]:
+            sizes.append(len(array))
+            found: list[bytes | None] = array.to_pylist()
+            return found
+
+        column: ArrowColumn[bytes | None] = ArrowColumn(
+            pa.array([b"x", None, b"z"]), self.LISTED._replace(entries=noted)
+        )
+        assert (column[-1], column[0], column[1]) == (b"z", b"x", None)
+        with pytest.raises(IndexError):
+            column[3]
+        assert [*column] == [b"x", None, b"z"]
+        assert column[2] == b"z"
+        assert sizes == [1, 1, 1, 3]
+
+    def test_a_slice_is_an_array_too(self) -> None:
+        batch = Batch("t", self.column())[1:]
+        assert isinstance(batch.values, ArrowColumn)
+        assert list(batch) == [Record("t"), Record("t", b"z")]
+
+    def test_types_and_names_need_no_entries(self) -> None:
+        kind = ArrowKind(lambda _: [], frozenset({Headers}), lambda array: array.to_pylist())
+        headers: ArrowColumn[Headers] = ArrowColumn(pa.array(["a", "b", "a"]), kind)
+        assert (entry_types(headers), header_names(headers)) == ({Headers}, {"a", "b"})
+        assert boundary.is_normalised(Batch("t", self.column(), headers=headers))
 
 
 class TestRecords:

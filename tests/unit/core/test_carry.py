@@ -249,6 +249,25 @@ class TestContexts:
         assert not record.headers
         assert not after.headers
 
+    def test_what_ended_in_another_thread_does_not_keep_batches_apart(self) -> None:
+        class TakesBatches(Interceptor, frozen=True, kw_only=True):
+            type: ClassVar[str] = "takes"
+
+            def on_send_batch(self, batch: Batch) -> Batch:
+                return batch
+
+        batch = Batch("out", [b"v"], headers=HeaderColumns([], 1))
+        with Chain([TakesBatches()], carry=["*"]).open() as session:
+            work = AtWork([read({"a": "1"})])
+            work.__enter__()
+            apart = session.send_outcomes(batch)
+            thread = Thread(target=work.__exit__)
+            thread.start()
+            thread.join()
+            together = session.send_outcomes(batch)
+        assert not isinstance(apart.headers, HeaderColumns)  # type: ignore[attr-defined]
+        assert isinstance(together.headers, HeaderColumns)  # type: ignore[attr-defined]
+
     @pytest.mark.parametrize("is_in_event_loop", [False, True])
     def test_blocks_that_overlap_leave_nothing_at_work(self, *, is_in_event_loop: bool) -> None:
         def main() -> list[Record]:

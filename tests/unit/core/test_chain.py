@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace as Hooks
@@ -237,6 +238,15 @@ class TestInterceptorsThatAreNoList:
     def test_are_refused(self, given: Any, text: str) -> None:
         with pytest.raises(ConfigError, match=f"^chain: expected a list of interceptors, {text}"):
             Chain(given)
+
+    def test_are_one_argument(self) -> None:
+        make: Any = Chain
+        with pytest.raises(
+            ConfigError, match=re.escape("found 2 arguments; write Chain([Stamp(...), Late(...)])")
+        ):
+            make(Stamp(name="a"), type("Late", (), {})())
+        with pytest.raises(ConfigError, match=re.escape("found 2 arguments; write Chain([...])")):
+            make([Stamp(name="a")], [])
 
 
 class TestNames:

@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headerware import DROP, Chain, ConfigError, Interceptor, Record
 from headerware.core.explanation import ExplainedInterceptor, explain, growth
+from headerware.interceptors import Encrypt, Metrics, Trace
+from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
+from headerware.keyring.writing import edit_keyring
+from tests.unit.interceptors.test_metrics import set_provider
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +107,47 @@ class TestGrowth:
     def test_leaves_out_steps_of_other_topics(self) -> None:
         chain = Chain([Adding(topics=("payments",)), Dropping(topics=("payments",))])
         assert growth(chain, "orders") == ((), ())
+
+    def test_asks_the_key_service_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "keys.json"
+        edit_keyring(path, lambda ring: with_new_key(ring, "orders", "aes-256"), create=True)
+        asked: list[str] = []
+
+        class Counted(FileKeys, frozen=True, kw_only=True):
+            type = "counted"
+
+            def open(self, context: Any) -> Any:
+                return Counting(super().open(context), asked)
+
+        # This data key is used up with each record.
+        step = Encrypt(key_service=Counted(keyring=str(path)), key_id="orders", data_key_max_uses=1)
+        ((measured,), _) = growth(Chain([step]), "orders")
+        assert measured.size_bytes > 100
+        assert asked == ["wrap"]
+
+    def test_exports_no_span_and_no_metric(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+        tracers = TracerProvider()
+        tracers.add_span_processor(SimpleSpanProcessor(spans))
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracers)
+        set_provider(monkeypatch, MeterProvider([reader], shutdown_on_exit=False))
+        measured, _ = growth(Chain([Metrics(), Trace()]), "measured-here-alone")
+        assert [each.size_bytes for each in measured] == [0, len("traceparent") + 55 + 2]
+        assert spans.get_finished_spans() == ()
+        # Clients that other tests have left open may have metrics.
+        assert "measured-here-alone" not in str(reader.get_metrics_data())
+
+
+class Counting:
+    """A key service that notes which requests it gets."""
+
+    def __init__(self, service: Any, asked: list[str]) -> None:
+        self._service = service
+        self._asked = asked
+
+    def wrap(self, *arguments: Any) -> Any:
+        self._asked.append("wrap")
+        return self._service.wrap(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import check_output
 from typing import Any
@@ -45,6 +46,9 @@ def hint(core: Path) -> list[str]:
 class TestInstallCommand:
     def test_in_a_clone_names_it_and_the_running_python(self) -> None:
         assert shlex.split(install_command("cbor")) == [*PIP, "--editable", f"{ROOT}[cbor]"]
+
+    def test_in_a_clone_names_the_sources_of_native_steps(self) -> None:
+        assert shlex.split(install_command("native")) == [*PIP, str(ROOT / "native" / "headerware-native")]
 
     @pytest.mark.parametrize("origin", [FROM_INDEX, FROM_WHEEL, FROM_GIT, FROM_FOLDER_THAT_IS_GONE])
     def test_elsewhere_names_the_distribution(self, tmp_path: Path, origin: dict[str, Any] | None) -> None:
@@ -88,13 +92,18 @@ def test_every_hint_names_an_extra_that_there_is() -> None:
     found = {
         name
         for path in (ROOT / "headerware").rglob("*.py")
-        for name in re.findall(r"install_command\(['\"](\w+)['\"]\)", path.read_text(encoding="utf-8"))
+        for name in re.findall(
+            r"(?:install_command\(|extra=)['\"]([\w-]+)['\"]", path.read_text(encoding="utf-8")
+        )
     }
-    assert {"spark", "connect", "confluent", "cbor", "protobuf"} <= found <= set(extras)
+    assert {"spark", "spark-connect", "connect", "confluent", "cbor", "protobuf"} <= found <= set(extras)
 
 
-def test_pages_for_users_install_from_the_index() -> None:
+def test_pages_for_users_install_from_the_index_or_the_wheel_of_this_version() -> None:
     """CONTRIBUTING alone says how to install from a clone."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "headerware").rglob("*.py")]
     named = {path: re.findall(r"pip install '([^'{]*)\[", path.read_text(encoding="utf-8")) for path in pages}
-    assert {source for sources in named.values() for source in sources} == {"headerware"}
+    assert {source for sources in named.values() for source in sources} == {
+        "headerware",
+        f"headerware-{version('headerware')}-py3-none-any.whl",
+    }

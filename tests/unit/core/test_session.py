@@ -156,6 +156,34 @@ class TestUnmatchedPatterns:
         assert caplog.text == ""
 
 
+class TestProtectionThatFitsNoTopic:
+    """A typo in the topics of a step that protects would let records pass without it."""
+
+    @staticmethod
+    def warned(caplog: pytest.LogCaptureFixture, *topics: str, role: Role = Role.PROTECT) -> list[str]:
+        seal = Hooks(name="seal", on_send=same, topics=topics, role=role)
+        with Chain([Hooks(name="a", on_send=same), seal]).open() as session:
+            for topic in ("orders", "orders", "clicks"):
+                session.send([Record(topic, b"")])
+            return caplog.messages.copy()
+
+    def test_is_told_at_the_first_record_of_each_topic(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert self.warned(caplog, "order") == [
+            f"records of topic {topic!r} pass without seal (seal is for 'order', and no topic has fitted yet)"
+            f"{near}; if that is meant, add '!{topic}' to these topics"
+            for topic, near in (("orders", "; did you mean 'orders' where 'order' is?"), ("clicks", ""))
+        ]
+
+    def test_is_not_told_of_topics_that_are_excluded(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert self.warned(caplog, "order", "!orders", "!clicks") == []
+
+    def test_is_not_told_once_a_topic_has_fitted(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert self.warned(caplog, "orders") == []
+
+    def test_is_not_told_of_steps_that_do_not_protect(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert self.warned(caplog, "order", role=Role.TRANSFORM) == []
+
+
 class TestPolling:
     def test_what_is_released_goes_through_the_rest_of_the_consuming_chain(self) -> None:
         waiting = opening(

@@ -63,6 +63,12 @@ class TestAStepThatDoesNothing:
 
         assert idle_steps([Sleeper()]) == [("sleeper", "nothing to do today")]
 
+    def test_takes_no_variable_without_its_prefix_in_silence(self, caplog: pytest.LogCaptureFixture) -> None:
+        Chain([Trail(service="${SERVICE}")]).open().close()
+        assert caplog.messages == [
+            "trail: service = '${SERVICE}' stands as it is; for a variable write '${env:SERVICE}'"
+        ]
+
     def test_is_among_the_warnings_of_check(self) -> None:
         assert [name for name, _ in weaknesses([Serialize()])] == ["serialize"]
 

@@ -44,6 +44,7 @@ type = "slice"
 a = 1
 '''
 
+BACKSLASH = "in \"...\" a backslash begins an escape; write '...' instead, or a path with forward slashes"
 KEYRING = "it is JSON with keys, as a keyring; the option keyring of an interceptor names such a file"
 
 
@@ -204,7 +205,30 @@ class TestParseToml:
         [
             ("a = 1\nb == 2\n", "x.toml:2:4: is not TOML: Invalid value"),
             ("a = [1,\n", "x.toml:2:1: is not TOML: Invalid value"),
-            ("a = 1\na = 2\n", "x.toml:2:6: is not TOML: Cannot overwrite a value"),
+            ("a = 1\na = 2\n", "x.toml:2:6: is not TOML: a occurs twice in this table"),
+            ('[[i]]\ntype = "x"\ntype = "y"', "x.toml:3:11: is not TOML: type occurs twice in this table"),
+            ("a = 1\n[a]\n", "x.toml:2:3: is not TOML: a occurs twice in this table"),
+            ("a = 1\na = [\n1,\n]", "x.toml:4:2: is not TOML: Cannot overwrite a value"),
+            ("a = True", "x.toml:1:5: is not TOML: Invalid value; write true"),
+            (
+                "keyring = ${env:KEYRING}",
+                'x.toml:1:11: is not TOML: Invalid value; text needs quotes, as in keyring = "..."',
+            ),
+            (
+                "keyring = /srv/keys",
+                'x.toml:1:11: is not TOML: Invalid value; text needs quotes, as in keyring = "..."',
+            ),
+            (
+                "a = \u201cb\u201d",
+                'x.toml:1:5: is not TOML: Invalid value; text needs quotes, as in a = "..."',
+            ),
+            ("a = .5", "x.toml:1:5: is not TOML: Invalid value"),
+            ('a = "C:\\Users\\me"', f"x.toml:1:10: is not TOML: {BACKSLASH}"),
+            ('a = "C:\\data"', f"x.toml:1:10: is not TOML: {BACKSLASH}"),
+            ('a = ["a" "b"]', "x.toml:1:10: is not TOML: a list lacks a comma or its ]"),
+            ("a = { b = 1 c = 2 }", "x.toml:1:13: is not TOML: a table lacks a comma or its }"),
+            ('[[i]]\ntype: "x"', "x.toml:2:5: is not TOML: expected NAME = VALUE, found NAME: VALUE"),
+            ("a = {b: 1}", "x.toml:1:7: is not TOML: expected NAME = VALUE, found NAME: VALUE"),
             (
                 "\ntype = compress\n",
                 'x.toml:2:8: is not TOML: Invalid value; text needs quotes, as in type = "..."',
