@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
+from headerware.clients.callbacks import call_back
 from headerware.clients.offsets import Offsets, topic_partition_of, with_own_metadata
 from headerware.clients.raw import NO_OFFSET
 from headerware.core.record import Operation
@@ -97,7 +98,7 @@ def on_commit(
         now_ns = time.time_ns()
         _tell_operation(offsets.session, own, error, now_ns, now_ns)
     if callback is not None:
-        callback(error, own)
+        call_back(callback, error, own)
 
 
 def _tell_committed(session: Session, partitions: list[TopicPartition]) -> None:

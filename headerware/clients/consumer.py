@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Final
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 from confluent_kafka.error import ConsumeError
 
+from headerware.clients.callbacks import call_back, guard_callbacks
 from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
 from headerware.clients.commits import commit_offsets, commit_quietly, commit_stored, on_commit
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, PublishedRecord, close_all
@@ -48,6 +49,7 @@ from headerware.clients.delivery import (
     wire_partition,
 )
 from headerware.clients.executor import OUTCOMES, Client, Executor
+from headerware.clients.forked import refuse_in_children
 from headerware.clients.interrupts import COMMITTED_TIMEOUT_S, Fetch
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.offsets import (
@@ -66,10 +68,23 @@ from headerware.clients.raw import (
     instrumented_by,
     unless_chained,
 )
-from headerware.clients.refused_records import RefusedOffsets, RefusedRecordError, as_message, raisable
+from headerware.clients.refused_records import (
+    RefusedMessage,
+    RefusedOffsets,
+    RefusedRecordError,
+    as_message,
+    raisable,
+)
 from headerware.clients.run_options import OnFailure, Order, RunOptions
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import flattened, initialise, listen_to_statistics, merged, tell_statistics
+from headerware.clients.settings import (
+    chain_by_name,
+    flattened,
+    initialise,
+    listen_to_statistics,
+    merged,
+    tell_statistics,
+)
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
@@ -144,6 +159,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     _HW_FETCHING: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods that take records from the wire to the application."""
 
+    @chain_by_name
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
@@ -158,6 +174,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             initialise(_c_init, self, own)
             return
         self._hw_open(flattened(rest))
+        refuse_in_children(self)
         if self._hw_live is not None:
             self._hw_live.follow(self)
 
@@ -185,6 +202,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             hears_commits = session.hears_commits or self._hw_live is not None
             raw = _raw_settings(conf, delivery.offsets, hears_commits=hears_commits)
             reference = weakref.ref(self)
+            guard_callbacks(raw)
             listen_to_statistics(raw, session, lambda: _session_of(reference()))
             initialise(_c_init, self, raw)
         except BaseException:
@@ -547,7 +565,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             raise raisable(error)
         if not self._hw_raises_events and self._hw_executor is None and self._hw_logged.is_new_error(error):
             # Log its text only: a handler may keep the arguments, and the error refers to the record.
-            _log.warning("%s (refused; further ones for this reason are only counted)", str(error))
+            _log.warning(
+                "%s (refused: its message has error() and no value; further ones for this reason are only "
+                "counted)",
+                str(error),
+            )
         return as_message(error, entry.topic_partition, entry.offset)
 
     # The commands of Delivery
@@ -718,7 +740,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
         if not self._hw_chained or unclear:
-            _c_store(self, message, offsets)  # raises if the arguments are unclear
+            _c_store(self, _for_c(message), offsets)  # raises if the arguments are unclear
             return
         self._hw_refuse_offsets_of_the_application()
         if self._hw_delivery.stores:
@@ -753,7 +775,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         waits = not (more[0] if more else keywords.pop("async", asynchronous))
         unclear = message is not None and (offsets is not None or not _is_good(message))
         if keywords or len(more) > 1 or unclear:
-            return _c_commit(self, message, offsets, asynchronous, *more, **keywords)
+            return _c_commit(self, _for_c(message), offsets, asynchronous, *more, **keywords)
         may_commit = self._hw_executor is None or self._hw_executor.is_poller()
         if message is None and offsets is None and may_commit:
             return self._hw_commit_stored(waits=waits)
@@ -1071,6 +1093,11 @@ def _is_good(message: Any) -> bool:
     return type(message) is Message and message.error() is None
 
 
+def _for_c(message: Any) -> Any:
+    """Return an argument as confluent-kafka takes it, which refuses a message with an error by its text."""
+    return message.plain() if isinstance(message, RefusedMessage) else message
+
+
 def _parts_of(partition: TopicPartition) -> tuple[TopicPartitionKey, int, str | None, int | None]:
     return topic_partition_of(partition), partition.offset, partition.metadata, partition.leader_epoch
 
@@ -1112,14 +1139,14 @@ def _rebalance_callbacks(
 def _on_assign(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
     consumer._hw_add_partitions(partitions)  # noqa: SLF001 - the client itself, without a cycle
     if callback is not None:
-        callback(consumer, partitions)
+        call_back(callback, consumer, partitions)
 
 
 def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
         consumer._hw_before_revocation(partitions)  # noqa: SLF001 - as above
         if callback is not None:
-            callback(consumer, partitions)
+            call_back(callback, consumer, partitions)
     finally:
         consumer._hw_remove_partitions(partitions, commit=True)  # noqa: SLF001 - as above
 
@@ -1127,7 +1154,7 @@ def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: li
 def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
     try:
         consumer._hw_before_revocation(partitions, lost=True)  # noqa: SLF001 - as above
-        callback(consumer, partitions)
+        call_back(callback, consumer, partitions)
     finally:
         consumer._hw_remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
 

@@ -17,13 +17,13 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.raw import STATE
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import advice_on
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import ConfigError, DeadLetterError
 from headerware.core.record import Record
-from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.errors import Kind, kind_of, right_to_write
 from headerware.kafka.messages import wire_headers
 from headerware.kafka.settings import connection_settings
+from headerware.kafka.wrong_properties import explained
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """The default limit of a broker, which is larger than the default of librdkafka."""
@@ -34,6 +34,8 @@ MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
 _STEP_S: Final = 0.01
 """How long a thread waits for its report before it looks whether another thread has got the report."""
 _TIMEOUT_MS: Final = 30_000
+_TOPIC_APPEARS_MS: Final = 5_000
+"""How long a missing topic may take to appear where brokers make topics; librdkafka waits 30 s in silence."""
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
 """How long a topic that has failed gets no other dead letter; less than any pause between attempts."""
@@ -199,12 +201,17 @@ def dead_letter_error(topic: str, error: Exception) -> DeadLetterError:
     if isinstance(error, _UNSENDABLE):
         # The texts of these errors may quote the refused part.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
-    unfit = isinstance(error, KafkaException) and kind_of(error) is Kind.UNFIT
+    kind = kind_of(error) if isinstance(error, KafkaException) else None
+    unfit = kind is Kind.UNFIT
+    right = right_to_write(error, topic)
+    if kind is Kind.UNKNOWN_TOPIC:
+        right = "; create it, or name another one by dead_letter_topic"
     hint = (
         f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client limit the size "
         f"of dead letters; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"
     )
-    return DeadLetterError(f"topic {topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit)
+    why = f"{error.args[0].str()} ({error.args[0].name()})" if isinstance(error, KafkaException) else error
+    return DeadLetterError(f"topic {topic!r} did not take it: {why}{hint if unfit else right}", unfit=unfit)
 
 
 def _require_settings(conf: Mapping[str, Any]) -> None:
@@ -215,9 +222,7 @@ def _require_settings(conf: Mapping[str, Any]) -> None:
     try:
         cimpl.Producer(offline | {"log_level": 0})
     except KafkaException as error:
-        advice = advice_on(error)
-        text = f"{error.args[0].str()} ({advice})" if advice else error.args[0].str()
-        raise ConfigError(text, path=f"{DEAD_LETTER}<producer key>") from error
+        raise ConfigError(explained(error, offline), path=f"{DEAD_LETTER}<producer key>") from error
 
 
 def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,6 +231,7 @@ def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
     ours = {
         "message.timeout.ms": _TIMEOUT_MS,
+        "topic.metadata.propagation.max.ms": _TOPIC_APPEARS_MS,
         "message.max.bytes": MAX_MESSAGE_BYTES,
         # One request at a time, without a delay.
         "max.in.flight.requests.per.connection": 1,

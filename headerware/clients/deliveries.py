@@ -5,6 +5,7 @@ Callbacks run on whichever thread polls or flushes, in no order between partitio
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -14,15 +15,21 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from headerware.clients.callbacks import call_back
 from headerware.clients.messages import metadata_of, undelivered_message, with_original_parts
-from headerware.clients.raw import MSG_SIZE_TOO_LARGE
+from headerware.clients.raw import MSG_SIZE_TOO_LARGE, PURGE_INFLIGHT, PURGE_QUEUE
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.runner import Outcome
 from headerware.core.session import Session
+from headerware.core.step import LoggedReasons
+from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.messages import record_of
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 _DROPPED: Final = "an interceptor dropped the record"
+_TOPICS_LIMIT: Final = "the topic's max.message.bytes"
+_log: Final = logging.getLogger("headerware")
 
 
 def was_dropped(error: KafkaError) -> bool:
@@ -61,6 +68,7 @@ class Deliveries:
         "_only_errors",
         "acknowledges_all",
         "passes_reports",
+        "report_failure",
         "reports",
         "send",
         "session",
@@ -77,6 +85,10 @@ class Deliveries:
         self._only_errors = only_errors
         self.passes_reports: bool = self._acknowledge is None and not only_errors
         """Whether a report that is to show what was sent can go to the application as it comes."""
+        self.report_failure: DeliveryCallback | None = (
+            None if session.is_empty else reports.undelivered.report
+        )
+        """The callback of records whose report nobody wants; an empty chain costs nothing, and has none."""
 
     def following(self, session: Session) -> Deliveries:
         """Return the deliveries of the session that follows this one."""
@@ -92,13 +104,16 @@ class Deliveries:
     ) -> None:
         """Report one record to the interceptors, then to the application."""
         if error is not None and error.code() == MSG_SIZE_TOO_LARGE:
-            error = too_large(sent, "the topic's max.message.bytes", error)
+            error = too_large(sent, _TOPICS_LIMIT, error)
             message.set_error(error)
         if self._acknowledge is not None:
             failure = None if error is None else KafkaException(error)
             self._acknowledge(sent, metadata_of(message), failure)
-        if callback is not None and not (error is None and self._only_errors):
-            callback(error, with_original_parts(message, original, sent))
+        if callback is None:
+            if error is not None:
+                self.reports.undelivered.note(sent.topic, error)
+        elif not (error is None and self._only_errors):
+            call_back(callback, error, with_original_parts(message, original, sent))
 
     def acknowledge_failure(self, record: Record, error: BaseException) -> None:
         """Acknowledge a record for which ``produce`` raises; such a record has no report.
@@ -141,12 +156,53 @@ class Report(msgspec.Struct, frozen=True):
         self.deliveries.report(self.original, self.sent, self.callback, error, message)
 
 
+class Undelivered:
+    """Tell in the log of records that were not delivered, if no callback hears of them."""
+
+    __slots__ = ("_count", "_logged", "_told")
+
+    def __init__(self) -> None:
+        self._count = self._told = 0
+        self._logged: Final = LoggedReasons()
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """Take the report of a record whose report nobody else wants; librdkafka calls this for each."""
+        if error is not None:
+            if error.code() == MSG_SIZE_TOO_LARGE:
+                error = too_large(record_of(message), _TOPICS_LIMIT, error)
+            self.note(message.topic() or "", error)
+
+    def note(self, topic: str, error: KafkaError) -> None:
+        """Count a record that was not delivered, and log the first one of each topic and error."""
+        if error.code() in {PURGE_QUEUE, PURGE_INFLIGHT} or was_dropped(error):
+            return  # the application, or an interceptor, wanted that
+        self._count += 1
+        if self._logged.is_new((topic, error.code())):
+            _log.warning(
+                "a record for topic %r was not delivered, and no callback (on_delivery) is told: %s%s "
+                "(further ones for this reason are only counted)",
+                topic,
+                error,
+                "; look at the topic's name, or create it" if kind_of(error) is Kind.UNKNOWN_TOPIC else "",
+            )
+
+    def tell(self, *, at_end: bool) -> None:
+        """Log how many there are; before the end, only if they have doubled."""
+        if self._count > self._told and (at_end or self._count >= 2 * self._told):
+            self._told = self._count
+            _log.warning(
+                "%s not delivered, and no callback (on_delivery) was told",
+                f"{self._count} records were" if self._count > 1 else "1 record was",
+            )
+
+
 class QueuedReports:
     """Hold the reports of dropped records, and errors of callbacks, until the client polls or flushes."""
 
-    __slots__ = ("deferred", "dropped", "waits")
+    __slots__ = ("deferred", "dropped", "undelivered", "waits")
 
     def __init__(self) -> None:
+        self.undelivered: Final = Undelivered()
         self.dropped: deque[Callable[[], None]] = deque()
         self.deferred: deque[BaseException] = deque()
         self.waits: int = 0

@@ -512,7 +512,10 @@ class Delivery:
                 self._keep(entry, "held back")
                 return
             self.leaving = self.leaving[:-1]
-            self.seek(entry.topic_partition, entry.offset, self.offsets.note_resumed)
+            # The seek drops all entries of the partition, and some are smaller if the chain reorders.
+            waiting = self.first_offset(entry.topic_partition)
+            offset = entry.offset if waiting is None else min(entry.offset, waiting)
+            self.seek(entry.topic_partition, offset, self.offsets.note_resumed)
             return
         outcome = _listed(self.consume(entry.original))
         if isinstance(outcome, PendingDeadLetter):
@@ -601,7 +604,7 @@ class Delivery:
                 offset = entry.position - 1
             if offset is not None:
                 lowest = offset if lowest is None else min(lowest, offset)
-            if entry.position is not None:
+            if entry.position is not None and not self.session.reorders:
                 break  # the following entries came later
         return lowest
 
@@ -831,7 +834,8 @@ class Delivery:
                 wanted = waiting
                 begin = min(begin, self.session.safe_offset(*topic_partition, waiting))
         # The order matters, because an interrupt may come here, too.
-        self.offsets.note_resumed(topic_partition, begin, wanted)
+        undelivered = range(begin, wanted) if self.session.reorders else ()
+        self.offsets.note_resumed(topic_partition, begin, wanted, undelivered)
         self.positions[topic_partition] = begin
         if begin < taken:
             self.drop({topic_partition})

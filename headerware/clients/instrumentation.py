@@ -33,12 +33,14 @@ from headerware.clients.aio import AIOConsumer, AIOProducer
 from headerware.clients.aio.consumer import InterruptibleConsumer
 from headerware.clients.aio.producer import QueueingProducer
 from headerware.clients.consumer import Consumer
+from headerware.clients.live_chain import FollowsFile
 from headerware.clients.producer import Producer
 from headerware.clients.share import ShareConsumer
 from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, declares_chain, is_disabled
 from headerware.core.config import FILE
 from headerware.core.options import from_home
+from headerware.core.other_clients import OTHER_CLIENTS, warn_of_other_client
 
 RUN_VARIABLE: Final = "HEADERWARE_RUN"
 """The variable that ``headerware run`` sets for its process."""
@@ -71,10 +73,15 @@ def instrument(config: str | os.PathLike[str] | None = None) -> None:
             if not is_disabled():
                 load_chain(found)
             _file = found
+        if not (_is_on or is_disabled()):
+            _warn_of_clients()
         _is_on, _has_warned = True, False
         for c_class, methods in _INSERTED:
             _insert_methods(c_class, methods)
         _replace_names(_STANDING)
+    for name in OTHER_CLIENTS:
+        if (module := sys.modules.get(name)) is not None:
+            warn_of_other_client(name, module)
 
 
 def uninstrument() -> None:
@@ -132,6 +139,27 @@ def _warn_of_no_chain() -> None:
             "chain get one",
             CONFIG_VARIABLE,
         )
+
+
+def _warn_of_clients() -> None:
+    """Warn that clients of confluent-kafka exist already, which have no chain."""
+    kinds = tuple(c_class for c_class, _ in _INSERTED)
+    # By their types, because isinstance asks an object for __class__, which a lazy object answers.
+    types = [type(each) for each in gc.get_objects()]
+    count = sum(issubclass(kind, kinds) and not _is_client_of_ours(kind) for kind in types)
+    if count:
+        _log.warning(
+            "%s made before instrument(): %s records pass no chain; call instrument() first",
+            *(
+                ("1 client of confluent-kafka was", "its")
+                if count == 1
+                else (f"{count} clients of confluent-kafka were", "their")
+            ),
+        )
+
+
+def _is_client_of_ours(kind: type) -> bool:
+    return issubclass(kind, FollowsFile) or _is_our_module(kind.__module__)
 
 
 @classmethod  # type: ignore[misc]  # the classes below share it

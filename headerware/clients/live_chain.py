@@ -213,9 +213,9 @@ class LiveChain:
         changed = before != after
         if changed:
             client._hw_use_chain(after)  # noqa: SLF001 - as above
-            self._reloads += 1
         self._digest, self._loaded_at_ms, self._failure = loaded.digest, loaded.loaded_at_ms, None
         if changed:
+            self._reloads += 1  # after the facts about it, as below
             what = self._name_of(client), self._path, loaded.digest
             _log.info("%s: %s (%s) is in force: %s", *what, "; ".join(_changes(before, after)))
             if weaker := _less_protection(before, after):
@@ -227,10 +227,10 @@ class LiveChain:
         return f"{name} {client_id}" if client_id else name
 
     def _note_failure(self, error: Exception) -> str:
-        self._failures += 1
         # Only the texts of our own errors are known to quote no secret.
         own = isinstance(error, HeaderwareError)
         self._failure = str(error) if own else f"{type(error).__name__}{raised_at(error)}"
+        self._failures += 1  # after the text, because other threads read the count, and then the text
         return self._failure
 
     def _log_failure(self, error: Exception) -> None:

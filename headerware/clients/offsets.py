@@ -99,7 +99,9 @@ class Offsets:
             return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
         # The epoch belongs to the position, and says nothing about an earlier offset.
         leader_epoch = leader_epoch if safe == position else None
-        return at_offset(topic_partition, safe, encode_metadata(delivered, own), leader_epoch)
+        # A watermark would say that the record at the safe offset was delivered.
+        watermark = None if self.session.reorders else delivered
+        return at_offset(topic_partition, safe, encode_metadata(watermark, own), leader_epoch)
 
     def offset_to_store(
         self,
@@ -217,6 +219,8 @@ class Offsets:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
             earlier = self._undelivered.get(topic_partition, frozenset())
             self._undelivered[topic_partition] = earlier.union(undelivered)
+            self._read_again[topic_partition] = begin
+        elif self.session.reorders:  # later records may have been delivered
             self._read_again[topic_partition] = begin
 
     def note_read(self, topic_partition: TopicPartitionKey, position: int) -> None:

@@ -10,19 +10,22 @@ A record goes through ``produce`` in these steps:
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import inf
-from threading import get_ident
+from threading import Timer, get_ident
 from types import CodeType, TracebackType
 from typing import Any, ClassVar, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
+from headerware.clients.callbacks import call_back, guard_callbacks
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
@@ -34,6 +37,7 @@ from headerware.clients.deliveries import (
     Report,
     too_large,
 )
+from headerware.clients.forked import refuse_in_children
 from headerware.clients.interrupts import CalledFrom, called_from, on_another_thread
 from headerware.clients.live_chain import FollowsFile, LoadedChain
 from headerware.clients.offsets import held_back
@@ -49,12 +53,12 @@ from headerware.clients.raw import (
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import flattened, initialise, listen_to_statistics, merged
+from headerware.clients.settings import chain_by_name, flattened, initialise, listen_to_statistics, merged
 from headerware.core.batch import Batch
-from headerware.core.boundary import normalised, to_wire
+from headerware.core.boundary import normalised, require_numbers, to_wire
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
+from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
@@ -80,10 +84,13 @@ _TIMEOUT_MS: Final = 300_000
 _EXPIRY_S: Final = 3.0
 """How long librdkafka may take to notice that a record has timed out; it looks once a second."""
 _ROOM_POLL_S: Final = 0.05
+SILENT_S: Final = 5.0
+"""How long ``close`` waits for deliveries before it says so."""
 _PUBLISH_TIMEOUT_S: Final = 30.0
 _ITEM_NAMES: Final = frozenset(
     {"value", "key", "headers", "partition", "timestamp", "on_delivery", "callback"}
 )
+_log: Final = logging.getLogger("headerware")
 
 
 class Producer(FollowsFile, cimpl.Producer):
@@ -107,6 +114,7 @@ class Producer(FollowsFile, cimpl.Producer):
     _HW_RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
 
+    @chain_by_name
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
@@ -117,6 +125,7 @@ class Producer(FollowsFile, cimpl.Producer):
             initialise(_c_init, self, rest)
             return
         self._hw_open(flattened(rest))
+        refuse_in_children(self)
         if self._hw_live is not None:
             self._hw_live.follow(self)
 
@@ -132,6 +141,7 @@ class Producer(FollowsFile, cimpl.Producer):
             # Interceptors hear of successes too, and a message's last slice may be one.
             conf["delivery.report.only.error"] = False
             reference = weakref.ref(self)
+            guard_callbacks(conf)
             listen_to_statistics(conf, session, lambda: _session_of(reference()))
             initialise(_c_init, self, conf)
         except BaseException:
@@ -255,7 +265,7 @@ class Producer(FollowsFile, cimpl.Producer):
             return
         reports = user is not None or sent.local is not None or deliveries.acknowledges_all
         original = sent if user is None else record  # nothing is kept in flight that nobody asks for
-        report = Report(deliveries, original, sent, user) if reports else None
+        report = Report(deliveries, original, sent, user) if reports else deliveries.report_failure
         try:
             if sent is record:
                 # Not the caller's own headers: confluent-kafka would write an id as the text of a number.
@@ -341,7 +351,8 @@ class Producer(FollowsFile, cimpl.Producer):
         report = self._hw_default if on_delivery is None else on_delivery
         outcomes = deliveries.session.send_outcomes(batch)
         if deliveries.passes_reports and isinstance(outcomes, Batch):
-            return self._hw_queue_batch(outcomes, report)
+            reported = deliveries.report_failure if report is None else partial(call_back, report)
+            return self._hw_queue_batch(outcomes, reported)
         return [
             self._hw_queue_outcome(deliveries, record, outcome, report)
             for record, outcome in zip(batch, outcomes, strict=True)
@@ -402,7 +413,7 @@ class Producer(FollowsFile, cimpl.Producer):
             and isinstance(outcomes, Batch)
             and not any(user for _, _, user in going)
         ):
-            results = self._hw_queue_batch(outcomes, None)
+            results = self._hw_queue_batch(outcomes, deliveries.report_failure)
         else:
             results = (
                 self._hw_queue_outcome(deliveries, record, outcome, user)
@@ -422,7 +433,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 return None
             reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
             original = outcome if user is None else record  # nothing is kept in flight that nobody asks for
-            report = Report(deliveries, original, outcome, user) if reports else None
+            report = Report(deliveries, original, outcome, user) if reports else deliveries.report_failure
             try:
                 self._hw_produce_wire_record(outcome, report)
             except Exception as error:
@@ -510,7 +521,12 @@ class Producer(FollowsFile, cimpl.Producer):
             raise KafkaException(reports[0])
 
     def _hw_explained(self, error: Exception, record: Record) -> Exception:
-        """Return an error; the error of a record that is too large gets more facts and advice."""
+        """Return an error, or an error with more facts and advice for it."""
+        if isinstance(error, TypeError | OverflowError):
+            try:
+                require_numbers(record.topic, record.partition, record.timestamp_ms)
+            except (RecordError, OverflowError) as explained:
+                return explained
         known = error.args[0] if isinstance(error, KafkaException) else None
         if not (self._hw_chained and isinstance(known, KafkaError) and known.code() == MSG_SIZE_TOO_LARGE):
             return error
@@ -633,6 +649,7 @@ class Producer(FollowsFile, cimpl.Producer):
             self._hw_release()
         finally:
             left = self._hw_await_reports(timeout)
+            self._hw_reports.undelivered.tell(at_end=False)
         return left
 
     def _hw_release(self) -> None:
@@ -656,7 +673,7 @@ class Producer(FollowsFile, cimpl.Producer):
         """Send records that an interceptor held back; ``flush`` raises their errors."""
         try:
             for record in flat(outcome):
-                self._hw_produce_wire_record(record, None)
+                self._hw_produce_wire_record(record, self._hw_reports.undelivered.report)
         except Exception as raised:  # noqa: BLE001 - no other call raises it
             pass_on_interrupt(raised)
             self._hw_reports.deferred.append(raised)
@@ -783,8 +800,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
         Raises:
             KafkaException: this is called in a callback of the client, or in a signal's handler that
-            interrupted a
-                call of the client; that call has to end first.
+                interrupted a call of the client; that call has to end first.
         """
         if not self._hw_finish.alive:
             return True
@@ -803,11 +819,30 @@ class Producer(FollowsFile, cimpl.Producer):
             try:
                 self._hw_reports.serve()
             finally:
-                closed = self._hw_run_callbacks(_c_close)
+                closed = self._hw_close_c()
         finally:
+            self._hw_reports.undelivered.tell(at_end=True)
             self._hw_deliveries.close()
             self._hw_finish()
         return closed
+
+    def _hw_close_c(self) -> bool:
+        """Close the client, which delivers all records; say so if that takes long."""
+        teller = Timer(SILENT_S, self._hw_teller())
+        teller.daemon = True
+        if _c_len(self):
+            with suppress(RuntimeError):  # no thread can start while the interpreter exits
+                teller.start()
+        try:
+            closed: bool = self._hw_run_callbacks(_c_close)
+        finally:
+            teller.cancel()
+        return closed
+
+    def _hw_teller(self) -> Callable[[], None]:
+        """Return a function that says that ``close`` waits; it has no reference to the client."""
+        servers = self._hw_deliveries.session.context.bootstrap_servers
+        return partial(_tell_of_wait, self._hw_room_timeout_s - _EXPIRY_S, servers)
 
     @unless_chained(_C.__exit__)
     def __exit__(
@@ -823,6 +858,14 @@ class Producer(FollowsFile, cimpl.Producer):
 
 
 Producer._HW_RUNNING_CALLBACKS = frozenset({Producer._hw_run_callbacks.__code__})  # noqa: SLF001 - our own
+
+
+def _tell_of_wait(limit_s: float, servers: str | None) -> None:
+    _log.warning(
+        "close() waits%s for records to be delivered to %s",
+        "" if limit_s == inf else f" up to {limit_s:g} s",
+        servers or "the cluster",
+    )
 
 
 def _session_of(producer: Producer | None) -> Session | None:

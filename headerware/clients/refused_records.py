@@ -76,6 +76,24 @@ class RefusedRecordError(KafkaError):
     """The error with which the chain refused the record."""
 
 
+class RefusedMessage(Message):
+    """A message that stands for a refused record; its length is that of the error's text.
+
+    So it is true, as confluent-kafka's error events are, and ``if not message: continue`` does not lose it.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        """Return the length of the error's text."""
+        error = self.error()
+        return 0 if error is None else len(error.str())
+
+    def plain(self) -> Message:
+        """Return it as a message of confluent-kafka's own class, because its commits take no other."""
+        return Message(self.topic(), self.partition(), self.offset(), None, None, None, self.error())
+
+
 def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offset: int | None) -> Message:
     """Make the message that stands for a refused record: position and reason, without payload."""
     code, text = BAD_MSG, str(error)
@@ -84,13 +102,14 @@ def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offse
     else:
         if isinstance(error, SerdeError) and error.part is not None:
             code = _CLASSES["consume", error.part][1]
-        text += "; the record is passed over, and its offset counts as consumed"
+        text += "; the record is passed over: its message has error() and no value, and its offset counts as "
+        text += "consumed"
         if isinstance(error, InterceptorError) and error.step not in {None, "chain"}:
             text += f" (on_error = 'dead_letter' of {error.step!r} keeps such records)"
     refusal = RefusedRecordError(code, text, False, code == RETRY)  # noqa: FBT003 - fatal and retriable, by position only
     refusal.cause = error
     topic, partition = topic_partition
-    return Message(topic, partition, -1 if offset is None else offset, None, None, None, refusal)
+    return RefusedMessage(topic, partition, -1 if offset is None else offset, None, None, None, refusal)
 
 
 def as_client_error(

@@ -39,3 +39,8 @@ class Sessions:
         """Close all sessions that are still open."""
         for finish in self._finish:
             finish()
+
+    def leave(self) -> None:
+        """Close no session from now on, because the sessions are those of the parent process."""
+        for finish in self._finish:
+            finish.detach()

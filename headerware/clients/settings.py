@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final
+from functools import partial, wraps
+from typing import Any, Final, ParamSpec
 
-from confluent_kafka import KafkaError, KafkaException
-
+from headerware.core.chain import Chain
+from headerware.core.hooks import Interceptor, has_hook
 from headerware.core.session import Session
-from headerware.core.suggestions import did_you_mean
-from headerware.kafka.settings import COMMON_PROPERTIES, number
+from headerware.kafka.settings import number
+from headerware.kafka.wrong_properties import explaining_properties
 
-_UNKNOWN: Final = re.compile(r'No such configuration property: "([^"]+)"')
-_SERDE: Final = re.compile(r"(?:key|value)\.(serializer|deserializer)(?:\.|$)")
+_Arguments = ParamSpec("_Arguments")
 _STATISTICS_INTERVAL: Final = "statistics.interval.ms"
+
+
+def chain_by_name(init: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
+    """Return a client's ``__init__`` that says how a chain is given, if it gets one without a name."""
+
+    @wraps(init)
+    def checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> None:
+        if any(
+            isinstance(each, Chain | Interceptor | str | list | tuple) or has_hook(each) for each in args[1:]
+        ):
+            name = type(args[0]).__name__
+            raise TypeError(f"{name} takes the chain by name; write {name}(conf, chain=...)")
+        init(*args, **options)
+
+    return checked
 
 
 def merged(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -36,31 +49,13 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def initialise(c_init: Callable[..., None], client: object, conf: Mapping[str, Any]) -> None:
-    """Initialise a client of C; if it does not know a property, say what the application may have meant.
+    """Initialise a client of C; if a property is wrong, say what the application may have meant.
 
     Raises:
         KafkaException: librdkafka refuses the configuration.
     """
-    try:
+    with explaining_properties(conf):
         c_init(client, conf)
-    except KafkaException as error:
-        advice = advice_on(error)
-        if not advice:
-            raise
-        code, text = error.args[0].code(), error.args[0].str()
-        raise KafkaException(KafkaError(code, f"{text} ({advice})")) from None
-
-
-def advice_on(error: KafkaException) -> str:
-    """Return what the application may have meant by a property that librdkafka does not know, or nothing."""
-    found = _UNKNOWN.search(error.args[0].str()) if isinstance(error.args[0], KafkaError) else None
-    if found is None:
-        return ""
-    serde = _SERDE.match(found[1])
-    if serde is not None:
-        kind = "SerializingProducer" if serde[1] == "serializer" else "DeserializingConsumer"
-        return f"{kind} takes it, and so does Async{kind}"
-    return did_you_mean(found[1], (*COMMON_PROPERTIES, "interceptors")).removesuffix(" ")
 
 
 def listen_to_statistics(

@@ -27,15 +27,17 @@ import confluent_kafka
 import msgspec
 from confluent_kafka import Message
 
+from headerware.clients.callbacks import guard_callbacks
 from headerware.clients.consumer import consumer_context
 from headerware.clients.dead_letters import DeadLetters, close_all
+from headerware.clients.forked import refuse_in_children
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import hide_own_headers, message_of, updated_message, wire_topic_and_local
 from headerware.clients.processing import Processes
 from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import flattened, initialise, listen_to_statistics, merged
+from headerware.clients.settings import chain_by_name, flattened, initialise, listen_to_statistics, merged
 from headerware.core.backoff import Backoff
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER
@@ -96,6 +98,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
     as ``dedup`` without a store, or a window against replays, remember the records of this member only.
     """
 
+    @chain_by_name
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
         given = merged(args, conf)
         if given is None:
@@ -118,6 +121,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         try:
             _require_single_records(session)
             reference = weakref.ref(self)
+            guard_callbacks(raw)
             listen_to_statistics(raw, session, lambda: _session_of(reference()))
             # confluent-kafka refuses any other mode.
             self._hw_accepts = raw.get(_MODE, "implicit") == "implicit"
@@ -140,6 +144,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         self._hw_sessions = Sessions(self._hw_in_use, session)
         self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, dead_letters, reports)
         self._hw_chained = True
+        refuse_in_children(self)
         if self._hw_live is not None:
             self._hw_live.follow(self)
 
@@ -285,8 +290,9 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         Raises:
             IllegalStateException: the client is in implicit mode, or the record is not of the last poll.
         """
-        if type(message) is not Message:
-            _C.acknowledge(self, message, ack_type)  # raises as confluent-kafka does
+        given: object = message
+        if not isinstance(given, Message):
+            _C.acknowledge(self, given, ack_type)  # raises as confluent-kafka does
         topic, _ = wire_topic_and_local(message)
         self.acknowledge_offset(topic, message.partition() or 0, message.offset() or 0, ack_type)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from headerware.kafka.errors import Kind, kind_of, with_text
 from headerware.kafka.settings import bootstrap_servers, connection_settings
+from headerware.kafka.wrong_properties import explaining_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +26,10 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 """Whether the end of a partition comes after its open transactions, or before the first of them."""
 _LEAST_TIMEOUT_S: Final = 0.05
 """Requests refuse a timeout of 0."""
-_NO_CONTROLLER: Final = "waiting for controller"
+_EMBEDDED_ID: Final = "mockCluster"
+"""How the cluster's id begins that librdkafka's mock brokers give themselves."""
+TO_RUN_KAFKA: Final = "headerware dev --kafka runs a real Kafka; see headerware dev --help"
+"""What to do if an embedded cluster is not enough."""
 _PAUSE_S: Final = 0.05
 """How long to wait before a coordinator that moves is asked again."""
 
@@ -69,19 +73,36 @@ class Admin:
         self._servers: Final = bootstrap_servers(conf)
         self._troubles: Final = Troubles()
         settings: dict[str, Any] = {**_settings(conf), "error_cb": self._troubles}
-        self._client: Final[Any] = AdminClient(settings)
+        with explaining_properties(settings):
+            self._client: Final[Any] = AdminClient(settings)
+        self._is_real = False
 
     def metadata(self, topic: str | None = None) -> Any:
         """Return confluent-kafka's ClusterMetadata: the id, the brokers, and one topic or all topics."""
         return self._client.list_topics(topic, timeout=self._timeout_s)
 
-    def first_metadata(self) -> Any:
-        """Return the metadata of all topics; the error says which broker cannot be reached, and why."""
+    def first_metadata(self, topic: str | None = None) -> Any:
+        """Return the metadata of one or all topics; the error says which broker does not answer, and why."""
         deadline = time.monotonic() + self._timeout_s
-        return self._troubles.first_metadata(self._client, self._servers, None, deadline)
+        return self._troubles.first_metadata(self._client, self._servers, topic, deadline)
+
+    def _require_real(self, request: str, topic: str | None = None) -> None:
+        """Raise KafkaException if the cluster is embedded: it would leave this kind of request unanswered.
+
+        Without this, librdkafka waits for the controller, which an embedded cluster does not have. If the
+        request is about a topic, the cluster is only asked for this topic.
+        """
+        if self._is_real:
+            return
+        if is_embedded(self.first_metadata(topic).cluster_id):
+            raise _unsupported(
+                f"{embedded_text(self._servers)}: it answers no {request} requests; {TO_RUN_KAFKA}"
+            )
+        self._is_real = True
 
     def describe_cluster(self) -> Any:
         """Return confluent-kafka's DescribeClusterResult, with the operations that this user may do."""
+        self._require_real("DescribeCluster")
         return self._client.describe_cluster(
             include_authorized_operations=True, request_timeout=self._timeout_s
         ).result()
@@ -96,6 +117,7 @@ class Admin:
         """Return a topic as the cluster describes it."""
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
 
+        self._require_real("DescribeTopics", topic)
         (asked,) = self._client.describe_topics(
             TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
         ).values()
@@ -114,17 +136,14 @@ class Admin:
     def told_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of topics, without topics that do not exist or that this user may not see.
 
-        The result is empty if no broker can answer. An embedded cluster, which has no controller, would not.
+        The result is empty if no broker can answer; an embedded cluster does not.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
 
         names = list(dict.fromkeys(topics))
         told: dict[str, dict[str, str]] = {}
         with suppress(KafkaException):
-            metadata = self.metadata() if names else None
-            if metadata is None or metadata.controller_id not in metadata.brokers:
-                return {}
-            for name, asked in self._asked_settings("TOPIC", names).items():
+            for name, asked in (self._asked_settings("TOPIC", names) if names else {}).items():
                 with suppress(KafkaException):
                     told[name] = _values(name, asked)
         return told
@@ -135,6 +154,7 @@ class Admin:
         """Create a topic; a replication factor of -1 leaves it to the brokers."""
         from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - slow to import; its stub shows it here only
 
+        self._require_real("CreateTopics")
         wanted = NewTopic(
             topic,
             num_partitions=partitions,
@@ -169,6 +189,7 @@ class Admin:
         """Delete the records of a partition below an offset."""
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - slow to import
 
+        self._require_real("DeleteRecords", topic)
         first_kept = TopicPartition(topic, partition, before)
         (asked,) = self._client.delete_records([first_kept], request_timeout=self._timeout_s).values()
         _answer(topic, asked)
@@ -177,6 +198,7 @@ class Admin:
 
     def describe_group(self, group: str) -> Any:
         """Return confluent-kafka's ConsumerGroupDescription."""
+        self._require_real("DescribeGroups")
 
         def ask() -> Any:
             (asked,) = self._client.describe_consumer_groups(
@@ -188,9 +210,10 @@ class Admin:
 
     def groups(self) -> list[str]:
         """Return the ids of all groups; some brokers that do not answer are an error."""
+        self._require_real("ListGroups")
         listed = self._client.list_consumer_groups(request_timeout=self._timeout_s).result()
         for error in listed.errors or ():
-            raise error
+            raise _about("the list of groups", error)
         return [each.group_id for each in listed.valid or ()]
 
     def committed(self, groups: Iterable[str]) -> dict[tuple[str, str, int], int]:
@@ -242,6 +265,7 @@ class Admin:
     def _asked_settings(self, kind: str, names: list[str]) -> dict[str, Future[Any]]:
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
 
+        self._require_real("DescribeConfigs", names[0] if kind == "TOPIC" else None)
         resources = [ConfigResource(getattr(ConfigResource.Type, kind), name) for name in names]
         asked = self._client.describe_configs(resources, request_timeout=self._timeout_s)
         return {resource.name: future for resource, future in asked.items()}
@@ -275,8 +299,19 @@ def require_reachable(conf: Mapping[str, Any], topic: str, *, timeout_s: float =
 
     troubles = Troubles()
     settings: dict[str, Any] = {**_settings(conf), "error_cb": troubles}
-    client = AdminClient(settings)
+    with explaining_properties(settings):
+        client = AdminClient(settings)
     troubles.first_metadata(client, bootstrap_servers(conf), topic, time.monotonic() + timeout_s)
+
+
+def is_embedded(cluster_id: str | None) -> bool:
+    """Return whether a cluster is librdkafka's mock, as in ``headerware dev`` without ``--kafka``."""
+    return cluster_id is not None and cluster_id.startswith(_EMBEDDED_ID)
+
+
+def embedded_text(servers: object) -> str:
+    """Return the beginning of a text about an embedded cluster."""
+    return f"{servers} is an embedded cluster (librdkafka's mock brokers)"
 
 
 def operations(described: Any) -> frozenset[str]:
@@ -298,13 +333,14 @@ def _answer(what: str, asked: Future[Any]) -> Any:
         raise _about(what, error.args[0]) from error
 
 
+def _unsupported(text: str) -> KafkaException:
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - slow to import
+
+    return KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, text))  # noqa: SLF001 - the code's public name
+
+
 def _about(what: str, error: KafkaError) -> KafkaException:
-    text = error.str()
-    if _NO_CONTROLLER in text:
-        text += (
-            "; the embedded cluster of headerware dev answers no such requests, headerware dev --kafka does"
-        )
-    return with_text(error, f"{what}: {text}")
+    return with_text(error, f"{what}: {error.str()}")
 
 
 def _values(what: str, asked: Future[Any]) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Kind(Enum):
     """The user is not known, or lacks a right: waiting does not help."""
     REFUSED = "TOPIC_EXCEPTION", "POLICY_VIOLATION"
     """The topic's name is not valid, or a policy of the cluster forbids the request."""
-    UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART",)
+    UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"
     """There is no such topic, or this user may not see it."""
     TOPIC_EXISTS = ("TOPIC_ALREADY_EXISTS",)
     """There is a topic of this name already."""
@@ -81,6 +81,15 @@ def kind_of(error: object) -> Kind:
 
     cause = error.args[0] if isinstance(error, Exception) and error.args else error
     return _kinds().get(cause.code(), Kind.OTHER) if isinstance(cause, Error) else Kind.OTHER
+
+
+def right_to_write(error: object, topic: str) -> str:
+    """Return the end of a sentence that names the right to write a topic, if the user lacks it; else ""."""
+    from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
+
+    cause = error.args[0] if isinstance(error, Exception) and error.args else error
+    lacks = isinstance(cause, Error) and cause.code() == Error.TOPIC_AUTHORIZATION_FAILED
+    return f"; grant this user the right WRITE on {topic}" if lacks else ""
 
 
 def is_fatal(error: KafkaError) -> bool:

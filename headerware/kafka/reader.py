@@ -24,6 +24,7 @@ from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.kafka.errors import Kind, kind_of, with_text
 from headerware.kafka.settings import bootstrap_servers
+from headerware.kafka.wrong_properties import explaining_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -126,19 +127,20 @@ class TopicReader:
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         troubles = Troubles()
-        self._consumer: Final = Consumer(
-            {
-                "log_level": 0,  # errors are raised
-                "auto.offset.reset": "earliest",
-                "error_cb": troubles,
-                "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
-                "fetch.wait.max.ms": _END_IS_TOLD_MS,
-                **conf,
-                "group.id": group_id,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
+        with explaining_properties(conf):
+            self._consumer: Final = Consumer(
+                {
+                    "log_level": 0,  # errors are raised
+                    "auto.offset.reset": "earliest",
+                    "error_cb": troubles,
+                    "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
+                    "fetch.wait.max.ms": _END_IS_TOLD_MS,
+                    **conf,
+                    "group.id": group_id,
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                }
+            )
         try:
             metadata = troubles.first_metadata(self._consumer, bootstrap_servers(conf), topic, self._deadline)
             self.cluster_id: Final[str | None] = metadata.cluster_id

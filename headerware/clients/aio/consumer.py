@@ -29,6 +29,7 @@ from confluent_kafka import Message, TopicPartition
 from headerware.clients.aio.task_executor import AsyncHandler, TaskExecutor
 from headerware.clients.aio.worker import LoopResults, Worker, in_callback
 from headerware.clients.consumer import Consumer
+from headerware.clients.forked import refuse_in_children
 from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.processing import (
     Begun,
@@ -36,7 +37,7 @@ from headerware.clients.processing import (
     handed_over,
 )
 from headerware.clients.run_options import OnFailure, Order, RunOptions
-from headerware.clients.settings import flattened
+from headerware.clients.settings import chain_by_name, flattened
 from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
@@ -191,6 +192,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     _hw_core_type: ClassVar[type[InterruptibleConsumer]] = InterruptibleConsumer
 
+    @chain_by_name
     def __init__(
         self,
         consumer_conf: dict[str, Any],
@@ -217,6 +219,8 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         self._hw_closing: asyncio.Task[None] | None = None
         self._hw_running: asyncio.Task[None] | None = None
         self._hw_tasks: TaskExecutor | None = None
+        if self._hw_core._hw_may_have_a_chain():  # noqa: SLF001 - our own
+            refuse_in_children(self)
 
     chain: ShownChain = ShownChain()
     """The chain."""

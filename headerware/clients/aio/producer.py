@@ -36,10 +36,11 @@ from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.forked import refuse_in_children
 from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.partition_picker import PartitionPicker
-from headerware.clients.producer import Producer, of_our_types
-from headerware.clients.settings import flattened
+from headerware.clients.producer import SILENT_S, Producer, of_our_types
+from headerware.clients.settings import chain_by_name, flattened
 from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.context import Context
 from headerware.core.headers import Headers, HeadersLike
@@ -384,6 +385,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     _hw_core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
 
+    @chain_by_name
     def __init__(
         self,
         producer_conf: dict[str, Any],
@@ -413,6 +415,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         """The loop of the client while it is open."""
         self._hw_closing: asyncio.Task[None] | None = None
         self._hw_asked = self._hw_in_a_row = 0
+        if self._hw_core._hw_may_have_a_chain():  # noqa: SLF001 - our own
+            refuse_in_children(self)
 
     chain: ShownChain = ShownChain()
     """The chain."""
@@ -707,7 +711,9 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     async def _hw_close(self) -> None:
         try:
-            await self._hw_flush(-1)
+            if await self._hw_flush(SILENT_S):
+                self._hw_core._hw_teller()()  # noqa: SLF001 - our own
+                await self._hw_flush(-1)
         finally:
             self._hw_reports.stop()
             await self._hw_on_thread(_close_core, self._hw_core, self._hw_reports)

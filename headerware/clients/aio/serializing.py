@@ -15,6 +15,7 @@ from headerware.clients.aio.consumer import AsyncConsumer, InterruptibleConsumer
 from headerware.clients.aio.producer import AsyncProducer, QueueingProducer
 from headerware.clients.deliveries import DeliveryCallback
 from headerware.clients.serializing import DeserializingConsumer, K, SerializingProducer, V
+from headerware.clients.settings import chain_by_name
 from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
 from headerware.core.headers import HeadersLike
@@ -41,6 +42,7 @@ class _MadeByAwait:
     _hw_suffix: ClassVar[str]
     """The word for its serdes in the configuration: ``serializer`` or ``deserializer``."""
 
+    @chain_by_name
     def __init__(self, conf: dict[str, Any], *, chain: Chain | None = None, **options: Any) -> None:
         self._hw_serdes: Final = _AsyncSerdes(self._hw_suffix, conf)
         self._hw_make: Final = lambda ready: super(_MadeByAwait, self).__init__(  # type: ignore[call-arg]  # the client's

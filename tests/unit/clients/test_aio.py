@@ -630,7 +630,7 @@ class TestConsume:
                 await asyncio.wait([polling])
                 return waited
 
-        assert run(main()) < 10
+        assert run(main()) < 30
 
     def test_rebalance_callbacks_may_call_the_consumer(
         self, fill: Callable[..., None], reading: dict[str, Any], topic: str

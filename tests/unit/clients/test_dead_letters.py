@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
-from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.dead_letters import DeadLetters, dead_letter_error
 from headerware.core.chain import Chain
 from headerware.core.errors import DeadLetterError, InterceptorError
 from headerware.core.hooks import Interceptor
@@ -174,3 +174,18 @@ class TestFailures:
             except DeadLetterError:
                 refused += 1
         assert 0 < refused < 10
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "; grant this user the right WRITE on orders.dead-letter"),
+        (KafkaError._UNKNOWN_TOPIC, "; create it, or name another one by dead_letter_topic"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "; create it, or name another one by dead_letter_topic"),
+        (KafkaError._MSG_TIMED_OUT, ""),
+    ],
+)
+def test_says_what_is_missing(code: int, advice: str) -> None:
+    error = KafkaError(code)
+    told = str(dead_letter_error("orders.dead-letter", KafkaException(error)))
+    assert told == f"topic 'orders.dead-letter' did not take it: {error.str()} ({error.name()}){advice}"

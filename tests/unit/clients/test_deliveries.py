@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headerware.clients import Producer
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
 from headerware.core.record import Operation, Record
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.record import RecordMetadata
+
+SECRET = b"hunter2"
+NOWHERE = {"bootstrap.servers": "localhost:1", "message.timeout.ms": 50, "linger.ms": 0, "log_level": 0}
+"""The settings of a producer that cannot deliver."""
 
 
 class TestReports:
@@ -61,6 +66,73 @@ class TestReports:
         producer.produce(topic, b"value", on_delivery=report)
         producer.flush(60)
         assert seen[0][1].headers() is None
+
+    @pytest.mark.parametrize("step", [Stamp(), Acks()])
+    def test_of_failures_that_nobody_hears_of_are_logged_once_and_counted(
+        self, step: Any, topic: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        seen, report = reports()
+        with Producer(NOWHERE, chain=Chain([step])) as producer:
+            producer.produce(topic, SECRET, on_delivery=report)
+            assert producer.flush(60) == 0
+            assert not caplog.messages
+            producer.produce(topic, SECRET)
+            assert producer.flush(60) == 0
+            first, told = caplog.messages
+            producer.produce_many(topic, [Record(topic, SECRET)] * 2)
+            producer.produce_many(topic, Batch(topic, [SECRET]))
+        assert first.startswith(f"a record for topic {topic!r} was not delivered, and no callback")
+        assert str(seen[-1][0]) in first
+        assert told == "1 record was not delivered, and no callback (on_delivery) was told"
+        assert caplog.messages[2:] == ["4 records were not delivered, and no callback (on_delivery) was told"]
+        assert SECRET.decode() not in caplog.text
+
+    def test_close_says_that_it_waits(
+        self, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.clients.producer.SILENT_S", 0.1)
+        with Producer({**NOWHERE, "message.timeout.ms": 1_000}, chain=Chain([Stamp()])) as producer:
+            producer.produce(topic, b"value")
+        waits, _, told = caplog.messages
+        assert waits == "close() waits up to 1 s for records to be delivered to localhost:1"
+        assert told == "1 record was not delivered, and no callback (on_delivery) was told"
+
+    def test_of_failures_on_purpose_are_not_logged(
+        self, connection: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with Producer({**connection, "linger.ms": 60_000}, chain=Chain([Stamp()])) as producer:
+            producer.produce(topic, b"value")
+            producer.purge()
+        with Producer(connection, chain=Chain([Drop()])) as producer:
+            producer.produce(topic, b"value")
+        assert not caplog.messages
+
+    def test_raise_the_callbacks_own_error_with_its_traceback(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        def report(_error: Any, message: Any) -> None:
+            message.value()["id"]  # C raises this TypeError
+
+        producer = make_producer(Stamp())
+        producer.produce(topic, b"value", callback=report)
+        with pytest.raises(TypeError, match="indices must be integers") as raised:
+            producer.flush(60)
+        assert raised.traceback[-1].name == "report"
+
+    def test_refuse_a_coroutine_function_as_callback(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        async def report(*_: Any) -> None:
+            raise AssertionError
+
+        producer = make_producer(Stamp())
+        for send in (
+            lambda: producer.produce(topic, b"value", callback=report),
+            lambda: producer.produce_many(topic, Batch(topic, [b"value"]), on_delivery=report),
+        ):
+            send()
+            with pytest.raises(TypeError, match=r"found the coroutine function .*report"):
+                producer.flush(60)
 
     @pytest.mark.parametrize("name", ["on_delivery", "dr_cb"])
     def test_go_to_the_callback_of_the_configuration(

@@ -193,6 +193,17 @@ class TestNames:
         assert b"headerware" not in pickle.dumps(client)
 
 
+def test_warns_of_clients_that_exist_already(caplog: pytest.LogCaptureFixture) -> None:
+    headerware.uninstrument()
+    early, own = Heir({"log_level": 0}), headerware.Producer({}, chain=Chain([Trail(service="test")]))
+    headerware.instrument()
+    headerware.instrument()
+    expected = "1 client of confluent-kafka was made before instrument(): its records pass no chain"
+    assert [text.partition(";")[0] for text in caplog.messages if "before instrument" in text] == [expected]
+    assert not early._hw_chained  # type: ignore[attr-defined]  # it is a class with our methods now
+    own.close()
+
+
 class TestUninstrument:
     def test_gives_names_back(self, application: Application) -> None:
         headerware.instrument()

@@ -532,7 +532,7 @@ class TestATopicThatIsNoText:
 
 
 class TestNamesOfHeaders:
-    @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~C", "~D", "~E", "~F", "~H", "~A", "~Q", "~P__"])
+    @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~C", "~D", "~E", "~F", "~H", "~A", "~R", "~P__"])
     def test_that_nobody_could_read_are_refused(
         self, make_producer: Callable[..., Producer], topic: str, name: str
     ) -> None:

@@ -110,7 +110,7 @@ class TestFromConfiguration:
         consumer = configured()
         _, refused, _ = found = polled(consumer, 3)
         assert told(found) == [b"a", 1, b"c"]
-        assert type(refused) is confluent_kafka.Message
+        assert isinstance(refused, confluent_kafka.Message)
         assert (refused.topic(), refused.partition(), refused.offset()) == (topic, 0, 1)
         assert (refused.value(), refused.key(), refused.headers()) == (None, None, None)
         error: Any = refused.error()
@@ -121,6 +121,19 @@ class TestFromConfiguration:
         assert SECRET.decode() not in str(error)
         assert isinstance(error.cause, ReassemblyError)
         assert consumer.stats()["client"]["refused"] == 1
+
+    def test_is_true_as_an_error_event_is(
+        self, configured: Callable[..., Any], put_records: Callable[..., None]
+    ) -> None:
+        put_records("BC")
+        consumer = configured()
+        # The usual loop is: if not message: continue.
+        for message in (polled(consumer, 1)[0], *seen(lambda: consumer.consume(1, 0.3), 1)):
+            error: Any = message.error()
+            assert message
+            assert len(message) == len(error.str())
+            with pytest.raises(KafkaException, match="Cannot commit offsets for message with error"):
+                consumer.commit(message)
 
     def test_of_a_batch_it_comes_alone_and_in_its_place(
         self, configured: Callable[..., Any], put_records: Callable[..., None]

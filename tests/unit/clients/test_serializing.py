@@ -434,6 +434,17 @@ class TestBadInput:
         with pytest.raises(InterceptorError, match=r"the value of a record for topic .* serialize it first"):
             producer.produce(topic, key=1, value={"id": 1})
 
+    def test_a_value_in_the_place_of_the_key_is_told_where_it_goes(
+        self, make_producer: Any, topic: str
+    ) -> None:
+        producer = make_producer(value_serializer=Stamped("value"))
+        hint = "the second argument is the key here: for a value, write value=..."
+        with pytest.raises(InterceptorError, match=f"the key of a record .* not dict.*; {hint}$"):
+            producer.produce(topic, {"id": 1})
+        with pytest.raises(InterceptorError) as raised:
+            producer.produce(topic, {"id": 1}, {"id": 1})
+        assert hint not in str(raised.value)
+
     def test_a_plug_in_that_is_no_serde_is_refused(self) -> None:
         with pytest.raises(PluginError, match="expected a serde"):
             Serialize(value=object())

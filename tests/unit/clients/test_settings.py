@@ -9,13 +9,50 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from headerware import Chain, ConfigError, Consumer, Producer
-from headerware.clients.aio import AsyncProducer
+from headerware import (
+    Chain,
+    ConfigError,
+    Consumer,
+    DeserializingConsumer,
+    Producer,
+    SerializingProducer,
+)
+from headerware.clients.aio import (
+    AsyncConsumer,
+    AsyncDeserializingConsumer,
+    AsyncProducer,
+    AsyncSerializingProducer,
+)
 from headerware.interceptors import Trail
 from headerware.kafka.settings import COMMON_PROPERTIES
+from headerware.kafka.wrong_properties import ALIASES, CHOICES
 
 UNREACHABLE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 CHAIN = Chain([Trail()])
+
+
+class TestAChainWithoutItsName:
+    @pytest.mark.parametrize(
+        "client",
+        [
+            Producer,
+            Consumer,
+            SerializingProducer,
+            DeserializingConsumer,
+            AsyncProducer,
+            AsyncConsumer,
+            AsyncSerializingProducer,
+            AsyncDeserializingConsumer,
+        ],
+    )
+    def test_is_refused_with_what_to_write(self, client: Any) -> None:
+        name = client.__name__
+        told = re.escape(f"{name} takes the chain by name; write {name}(conf, chain=...)")
+        for given in (CHAIN, "headerware.toml", [Trail()], Trail()):
+            with pytest.raises(TypeError, match=f"^{told}$"):
+                client({**UNREACHABLE, "group.id": "g"}, given)
+        with pytest.raises(TypeError, match=f"^{told}$"):
+            client(CHAIN)
 
 
 class TestAnUnknownProperty:
@@ -42,21 +79,78 @@ class TestAnUnknownProperty:
                 make()
             error = caught.value.args[0]
             assert error.code() == KafkaError._INVALID_ARG
-            assert error.str() == f'No such configuration property: "{name}" ({advice})'
+            assert error.str() == f'No such configuration property: "{name}"; {advice}'
 
     def test_without_a_name_like_it_is_as_confluent_kafka_has_it(self) -> None:
-        for conf in ({**UNREACHABLE, "zzzzzzzzzz": "x"}, {**UNREACHABLE, "acks": "x"}):
-            with pytest.raises(KafkaException) as theirs:
-                cimpl.Producer(conf)
-            with pytest.raises(KafkaException, match=f"^{re.escape(str(theirs.value))}$"):
-                Producer(conf, chain=CHAIN)
+        conf = {**UNREACHABLE, "zzzzzzzzzz": "x"}
+        with pytest.raises(KafkaException) as theirs:
+            cimpl.Producer(conf)
+        with pytest.raises(KafkaException, match=f"^{re.escape(str(theirs.value))}$"):
+            Producer(conf, chain=CHAIN)
+
+
+class TestAWrongValue:
+    @pytest.mark.parametrize(
+        ("name", "value", "told"),
+        [
+            ("acks", "alll", "; did you mean 'all'? expected all or a whole number of -1..1000"),
+            ("acks", True, "; expected all or a whole number of -1..1000"),
+            ("request.required.acks", "x", "; expected all or a whole number of -1..1000"),
+            ("compression.type", "gzp", "; did you mean 'gzip'? expected none, gzip, snappy, lz4, zstd"),
+            ("partitioner", "murmr2", "; did you mean 'murmur2'? expected consistent_random, "),
+            ("linger.ms", "soon", "; expected a whole number of 0..900000"),
+            ("retries", None, "; expected a whole number of 0..2147483647"),
+        ],
+    )
+    def test_is_told_with_the_name_that_was_written_and_what_is_right(
+        self, name: str, value: object, told: str
+    ) -> None:
+        for make in (Producer, AsyncProducer, lambda conf: Consumer({**conf, "group.id": "g"})):
+            with pytest.raises(KafkaException) as caught:
+                make({**UNREACHABLE, name: value})
+            assert caught.value.args[0].code() == KafkaError._INVALID_ARG
+            text = caught.value.args[0].str()
+            assert f'onfiguration property "{name}"' in text
+            assert told in text
+
+    def test_beyond_its_limits_is_told_with_them_once(self) -> None:
+        with pytest.raises(KafkaException) as caught:
+            Producer({**UNREACHABLE, "linger.ms": 10**9})
+        text = caught.value.args[0].str()
+        assert text.startswith('Configuration property "linger.ms" value ')
+        assert text.endswith(" is outside allowed range 0..900000")
+
+    @pytest.mark.parametrize(("ours", "theirs"), ALIASES.items())
+    def test_of_an_alias_is_told_by_librdkafka_under_its_own_name(self, ours: str, theirs: str) -> None:
+        for name in (ours, theirs):
+            with pytest.raises(KafkaException, match=f'"{theirs}"') as caught:
+                cimpl.Producer({**UNREACHABLE, name: None})
+            assert ours == theirs or f'"{ours}"' not in str(caught.value)
+
+    @pytest.mark.parametrize(("name", "choices"), CHOICES.items())
+    def test_is_none_of_the_words_that_are_suggested(self, name: str, choices: tuple[str, ...]) -> None:
+        user = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "a", "sasl.password": "a"}
+        for word in choices:
+            cimpl.Producer({**UNREACHABLE, **user, name: word})
+        with pytest.raises(KafkaException):
+            cimpl.Producer({**UNREACHABLE, name: "no-such-word"})
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_the_address_of_a_web_server_is_refused_at_once(kind: type) -> None:
+    conf = {"bootstrap.servers": "PLAINTEXT://127.0.0.1:9,http://user:hunter2@127.0.0.1:9", "group.id": "g"}
+    with pytest.raises(KafkaException) as caught:
+        kind(conf, chain=Chain([Trail(service="a")]))
+    assert caught.value.args[0].str() == (
+        "bootstrap.servers: expected HOST:PORT, found an address that begins with http://"
+    )
 
 
 class TestDeadLetterSettings:
     @pytest.mark.parametrize(
         ("key", "value", "problem"),
         [
-            ("ack", "all", "No such configuration property: \"ack\" (did you mean 'acks'?)"),
+            ("ack", "all", "No such configuration property: \"ack\"; did you mean 'acks'?"),
             ("linger.ms", "soon", "Invalid value for configuration property "),
         ],
     )

@@ -221,8 +221,8 @@ class TestTopicReader:
         servers = "127.0.0.1:1,127.0.0.1:2"
         began_s = time.monotonic()
         with pytest.raises(KafkaException) as raised:
-            TopicReader({"bootstrap.servers": servers}, "orders", group_id="looks", timeout_s=60)
-        assert time.monotonic() - began_s < 30
+            TopicReader({"bootstrap.servers": servers}, "orders", group_id="looks", timeout_s=300)
+        assert time.monotonic() - began_s < 100
         said = raised.value.args[0].str()
         assert said.startswith(f"{servers} cannot be reached: 127.0.0.1:")
         assert "Connection refused" in said
