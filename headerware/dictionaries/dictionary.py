@@ -24,6 +24,7 @@ import msgspec
 from headerware.core.errors import DictionaryError, WireFormatError
 from headerware.core.header_text import decode_text, encode_text
 from headerware.core.printable import without_values
+from headerware.core.topics import TOPIC_PATTERN
 
 MAX_DICTIONARY_BYTES: Final = 256 << 10
 """The largest dictionary that is published or read. 16 KiB are usual; more seldom pays."""
@@ -31,14 +32,14 @@ MAX_VERSIONS: Final = 100
 """How many versions a use remembers; dictionaries of earlier versions stay readable."""
 MAX_USE_BYTES: Final = 64 << 10
 
+COMPRESS_HEADER: Final = "hw.compress"
 _MAGIC: Final = b"\x37\xa4\x30\xec"
 _FRAME_ID: Final = slice(4, 8)
 """The position of the id by which zstd's frames name a dictionary."""
 _ID_BYTES: Final = 16
 _LAYOUT: Final = 1
-_HEADER: Final = "hw.compress"
 _ID: Final = r"^[0-9a-f]{32}\Z"
-_TOPIC: Final = r"^[A-Za-z0-9._-]{1,249}\Z"
+_TOPIC: Final = rf"^{TOPIC_PATTERN}\Z"
 _CONTENT_TYPE: Final = r"^[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+\Z"
 
 DictionaryId = Annotated[str, msgspec.Meta(pattern=_ID)]
@@ -109,11 +110,13 @@ def encode_mark(dictionary_id: str) -> bytes:
 
 def decode_mark(value: bytes | None) -> str:
     """Return the id of the dictionary that a value of ``hw.compress`` names, or raise WireFormatError."""
-    layout = decode_text(value, _HEADER)
+    layout = decode_text(value, COMPRESS_HEADER)
     if layout[0] != _LAYOUT:
-        raise WireFormatError(f"header {_HEADER!r}: expected layout {_LAYOUT}, found {layout[0]}")
+        raise WireFormatError(f"header {COMPRESS_HEADER!r}: expected layout {_LAYOUT}, found {layout[0]}")
     if len(layout) != 1 + _ID_BYTES:
-        raise WireFormatError(f"header {_HEADER!r}: expected {1 + _ID_BYTES} bytes, found {len(layout)}")
+        raise WireFormatError(
+            f"header {COMPRESS_HEADER!r}: expected {1 + _ID_BYTES} bytes, found {len(layout)}"
+        )
     return layout[1:].hex()
 
 

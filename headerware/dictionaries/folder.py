@@ -18,10 +18,10 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from headerware.core.atomic_files import replace_file
-from headerware.core.errors import DictionaryError, WireFormatError
+from headerware.core.errors import DictionaryError, WireFormatError, of_file
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import read_plain, require_folder
 from headerware.core.printable import without_values
 from headerware.dictionaries.dictionary import (
     MAX_DICTIONARY_BYTES,
@@ -51,6 +51,13 @@ class FolderDictionaries(Dictionaries, frozen=True, kw_only=True):
 
     path: Annotated[str, PATH]
     rescan_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+    def check_files(self) -> None:
+        """Read the folder if this machine has it."""
+        require_folder(self.path)
+        if Path(self.path).exists():
+            with of_file("path"):
+                self.open().read()
 
     def open(self) -> FolderDictionaryStore:
         """Return the store."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 from headerware.core.errors import PluginError
-from headerware.core.plugins import Catalogue
+from headerware.core.plugins import Catalogue, has_methods
 from headerware.core.shared import Shared
 from headerware.core.typed_options import SecretOptions
 from headerware.dictionaries.dictionary import Dictionary, Use, essence
 
 
-@runtime_checkable
 class DictionaryStore(Protocol):
     """Keep dictionaries by id, and the uses: which dictionary each topic is written with.
 
@@ -84,6 +83,16 @@ class DictionaryStore(Protocol):
     def close(self) -> None:
         """Release the store's resources; a second call does nothing."""
         ...
+
+
+_METHODS: Final = [
+    name for name, member in vars(DictionaryStore).items() if callable(member) and not name.startswith("_")
+]
+
+
+def is_store(found: object) -> bool:
+    """Return whether an object has all that a :class:`DictionaryStore` has."""
+    return has_methods(found, _METHODS) and hasattr(found, "generation")
 
 
 class Dictionaries(SecretOptions, frozen=True, kw_only=True):

@@ -10,6 +10,9 @@ from headerware.interceptors.claim_check import Claim as Claim
 from headerware.interceptors.claim_check import ClaimCheck as ClaimCheck
 from headerware.interceptors.claim_check import decode_claim as decode_claim
 from headerware.interceptors.compress import Compress as Compress
+from headerware.interceptors.contract import Contract as Contract
+from headerware.interceptors.contract import ContractError as ContractError
+from headerware.interceptors.contract import decode_broken_rules as decode_broken_rules
 from headerware.interceptors.dedup import Dedup as Dedup
 from headerware.interceptors.dedup import Identity as Identity
 from headerware.interceptors.encrypt import Encrypt as Encrypt

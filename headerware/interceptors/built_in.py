@@ -14,6 +14,7 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "audit": "headerware.interceptors.audit:Audit",
     "claim_check": "headerware.interceptors.claim_check:ClaimCheck",
     "compress": "headerware.interceptors.compress:Compress",
+    "contract": "headerware.interceptors.contract:Contract",
     "dedup": "headerware.interceptors.dedup:Dedup",
     "delay": "headerware.interceptors.times.delay:Delay",
     "expire": "headerware.interceptors.times.expire:Expire",
@@ -42,6 +43,7 @@ HEADERS: Final = OwnHeaders(
     lineage=frozenset(
         {
             "hw.trail",
+            "hw.contract",
             "hw.owner",
             "hw.schema",
             "hw.expires",
@@ -76,6 +78,7 @@ HEADERS: Final = OwnHeaders(
         "~N": "hw.source",
         "~O": "hw.source.key",
         "~P": "hw.source.record",
+        "~Q": "hw.contract",
     },
     ids_interceptor="header_ids",
 )

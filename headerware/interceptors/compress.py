@@ -2,8 +2,8 @@
 
 Header ``hw.compress`` is the name of the codec, as in HTTP's Content-Encoding: ``zstd`` or ``gzip``. A value
 is exactly one zstd frame or one gzip member. If a trained dictionary was used, the header is base64 of a
-layout that names it (:mod:`headerware.dictionaries.dictionary`), and the value is one zstd frame without its
-magic number.
+layout that names it (:mod:`headerware.dictionaries.dictionary`), and the value is one zstd frame that was
+written with it.
 
 A client's own batch compression is better for large batches of small records. This interceptor pays if values
 are encrypted afterwards, if batches are small, or if records are stored outside of Kafka. If an attacker can
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
@@ -34,16 +34,23 @@ from headerware.core.errors import (
     HeldBackError,
     WireFormatError,
 )
-from headerware.core.headers import Headers
+from headerware.core.headers import Headers, HeaderValue
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 from headerware.core.options import kinds
 from headerware.core.topics import TopicPatterns
-from headerware.dictionaries.dictionary import DictionaryId, checked_id, decode_mark, encode_mark
+from headerware.dictionaries.dictionary import (
+    COMPRESS_HEADER,
+    DictionaryId,
+    checked_id,
+    decode_mark,
+    encode_mark,
+)
 from headerware.dictionaries.store import (
     Dictionaries,
-    DictionaryStore,
     SharedStore,
     dictionaries_type,
+    is_store,
     open_shared,
     use_for,
 )
@@ -51,10 +58,9 @@ from headerware.dictionaries.store import (
 if TYPE_CHECKING:
     from headerware.core.batch import Batch
     from headerware.core.context import Context
-    from headerware.core.headers import HeaderValue, Pair
+    from headerware.core.headers import Pair
     from headerware.core.record import Record
-
-COMPRESS_HEADER: Final = "hw.compress"
+    from headerware.core.services import Direction
 
 _HEADER_BYTES: Final = 1 + len(COMPRESS_HEADER) + 1 + 4
 """The size of the header in a record: both lengths, its name and its value."""
@@ -155,7 +161,7 @@ class Compress(Interceptor, frozen=True, kw_only=True):
             )
             raise ConfigError(message, path="level")
         if self.dictionaries is not None:
-            if not isinstance(self.dictionaries, Dictionaries | DictionaryStore):
+            if not (isinstance(self.dictionaries, Dictionaries) or is_store(self.dictionaries)):
                 message = f"expected a store of dictionaries, found {type(self.dictionaries).__name__}"
                 raise ConfigError(message, path="dictionaries")
             if self.codec != "zstd":
@@ -207,6 +213,7 @@ class _CompressStep:
     __slots__ = (
         "_bytes_in",
         "_bytes_out",
+        "_cap",
         "_compress",
         "_compressed",
         "_decompress",
@@ -215,8 +222,10 @@ class _CompressStep:
         "_is_skipped",
         "_keep",
         "_left_alone",
+        "_level_of_zstd",
         "_mark",
         "_min_bytes",
+        "_min_plain_bytes",
         "_skips",
         "_with_dictionary",
     )
@@ -224,7 +233,8 @@ class _CompressStep:
     def __init__(self, options: Compress, dictionaries: _SessionDictionaries | None) -> None:
         kind = CODECS[options.codec]
         level = _level(options)
-        cap = options.max_decompressed_bytes
+        self._level_of_zstd = level if options.codec == "zstd" else None
+        self._cap = cap = options.max_decompressed_bytes
         self._dictionaries = dictionaries
         self._compress = _pooled(partial(kind.compressor, level))
         self._decompress = {
@@ -233,6 +243,9 @@ class _CompressStep:
         self._mark: Pair = (COMPRESS_HEADER, options.codec.encode())
         least = _MIN_BYTES if dictionaries is None else _MIN_BYTES_WITH_DICTIONARY
         self._min_bytes = least if options.min_bytes is None else options.min_bytes
+        has_least = self._min_bytes == _MIN_BYTES_WITH_DICTIONARY
+        self._min_plain_bytes = _MIN_BYTES if has_least else self._min_bytes
+        """The same for a value without a dictionary, where others have one."""
         self._keep = 1 - options.margin
         patterns = [pattern.lower() for pattern in options.skip_content_types]
         self._skips = TopicPatterns(patterns) if patterns else None
@@ -261,6 +274,56 @@ class _CompressStep:
             return batch
         return batch.remake(("value", "headers"), self._plain_parts, batch.values, batch.headers)
 
+    def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
+        """Return the native form of a batch hook; gzip is written in Python."""
+        if direction == "consume":
+            return NativeForm(self._native_reading)
+        return NativeForm(partial(self._native_writing, topic)) if self._level_of_zstd is not None else None
+
+    def _native_reading(self, _batch: Batch) -> NativeState:
+        # The dictionaries of records that came before; another one is fetched by the hooks.
+        dictionaries, no_marks = self._dictionaries, frozenset[HeaderValue]()
+        marks = no_marks if dictionaries is None else frozenset(dictionaries.readers.entries())
+
+        def arguments() -> tuple[int, list[bytes]]:
+            known = [] if dictionaries is None else map(dictionaries.known, marks)
+            return self._cap, [content for content in known if content is not None]
+
+        return NativeState("decompress", marks, arguments, note=self._note_decompressed)
+
+    def _note_decompressed(self, _batch: Batch, _not_taken: Sequence[int], decompressed: int) -> None:
+        self._decompressed += decompressed
+
+    def _native_writing(self, topic: str, _batch: Batch) -> NativeState:
+        # What was decided for records that came before; the hooks decide about other content types.
+        skips = frozenset(self._is_skipped.entries().items())
+        writers = None if self._dictionaries is None else self._dictionaries.chosen(topic)
+
+        def arguments() -> _Writing:
+            assert self._level_of_zstd is not None  # noqa: S101 - native_form has looked
+            return _Writing(
+                level=self._level_of_zstd,
+                share=self._keep,
+                min_bytes=self._min_bytes,
+                min_plain_bytes=self._min_plain_bytes,
+                formats=list(_FORMATS.values()),
+                skips=list(skips),
+                writers=None
+                if writers is None
+                else [(content_type, writer and writer.dictionary) for content_type, writer in writers],
+            )
+
+        return NativeState("compress", (skips, writers), arguments, note=self._note_compressed)
+
+    def _note_compressed(self, _batch: Batch, _not_taken: Sequence[int], facts: Any) -> None:
+        left_alone, compressed, bytes_in, bytes_out, with_dictionary = facts
+        for reason, count in zip(_REASONS, left_alone, strict=True):
+            self._left_alone[reason] += count
+        self._compressed += compressed
+        self._bytes_in += bytes_in
+        self._bytes_out += bytes_out
+        self._with_dictionary += with_dictionary
+
     def _compressed_parts(self, topic: str, value: Any, headers: Headers) -> tuple[bytes, Headers] | None:
         """Return a compressed value, and the headers with the mark; None if the value stays as it is."""
         if not value:
@@ -282,8 +345,8 @@ class _CompressStep:
         if self._dictionaries is not None:
             writer = self._dictionaries.writer(topic, content_type)
             if writer is not None:
-                compress, mark, header_bytes = writer
-            elif size < _MIN_BYTES and self._min_bytes == _MIN_BYTES_WITH_DICTIONARY:
+                compress, mark, header_bytes, _ = writer
+            elif size < self._min_plain_bytes:
                 return self._left("small")
         smaller = compress(value)
         if len(smaller) + header_bytes > size * self._keep:
@@ -386,15 +449,32 @@ def _is_sound(mark: bytes) -> bool:
     return True
 
 
+class _Writing(NamedTuple):
+    """The arguments of the native step that compresses."""
+
+    level: int
+    share: float
+    """The share of its size to which a value must shrink."""
+    min_bytes: int
+    min_plain_bytes: int
+    formats: list[_Marks]
+    skips: list[tuple[bytes, bool]]
+    """The content types that are known, and whether they are skipped."""
+    writers: list[tuple[HeaderValue, bytes | None]] | None
+    """The content types whose dictionary is known, and the dictionary; None if there are no dictionaries."""
+
+
 class _Writer(NamedTuple):
     """The compressor with a topic's dictionary, and the header that names the dictionary."""
 
     compress: _Codec
     mark: Pair
     header_bytes: int
+    dictionary: bytes
 
 
-_Chosen = tuple[Hashable, BoundedCache[tuple[str, "HeaderValue"], "_Writer | None"]]
+_Choice = BoundedCache[tuple[str, "HeaderValue"], "_Writer | None"]
+_Chosen = tuple[Hashable, _Choice]
 """A generation of the store, and the writers that were chosen with it, by topic and content type."""
 
 
@@ -434,10 +514,22 @@ class _SessionDictionaries:
 
     def writer(self, topic: str, content_type: HeaderValue) -> _Writer | None:
         """Return the writer for a topic and content type, or None if there is no dictionary."""
+        return self._current_choice()[topic, content_type]
+
+    def chosen(self, topic: str) -> frozenset[tuple[HeaderValue, _Writer | None]]:
+        """Return the writers of a topic that were asked for before, by content type."""
+        chosen = self._current_choice().entries().items()
+        return frozenset((content_type, writer) for (own, content_type), writer in chosen if own == topic)
+
+    def _current_choice(self) -> _Choice:
         generation, chosen = self._chosen
         if self._store.generation != generation:
             _, chosen = self._chosen = self._new_choice()
-        return chosen[topic, content_type]
+        return chosen
+
+    def known(self, mark: HeaderValue) -> bytes | None:
+        """Return the dictionary that ``hw.compress`` names if the store has it here."""
+        return self._store.known(decode_mark(mark))
 
     def stats(self) -> dict[str, int]:
         """Return the counts of records with a missing dictionary, and of unusable dictionaries."""
@@ -481,7 +573,7 @@ class _SessionDictionaries:
             raise DictionaryError(f"dictionary {dictionary_id} is not in the store")
         compress = dictionary_compressor(content, self._level)
         mark = encode_mark(dictionary_id)
-        return _Writer(compress, (COMPRESS_HEADER, mark), 2 + len(COMPRESS_HEADER) + len(mark))
+        return _Writer(compress, (COMPRESS_HEADER, mark), 2 + len(COMPRESS_HEADER) + len(mark), content)
 
     def _new_reader(self, mark: HeaderValue) -> _Codec:
         """Return the decompressor with the dictionary that ``hw.compress`` names.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, of_file
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import path_unless
 from headerware.core.topics import TopicPatterns
@@ -36,7 +36,8 @@ _PLAIN_BYTES: Final = 2
 _PATTERN_CHARACTERS: Final = frozenset("*?!")
 
 
-def _is_no_path(location: str) -> bool:
+def is_no_path(location: str) -> bool:
+    """Return whether the location of a registry is no path of a file."""
     return location == "built-in" or location.startswith("kafka://")
 
 
@@ -73,7 +74,7 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
     writes_ids: ClassVar[bool] = True
 
     form: Literal["packed", "keys"] = "packed"
-    registry: Annotated[str, path_unless(_is_no_path)] | None = None
+    registry: Annotated[str, path_unless(is_no_path)] | None = None
     also: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
 
@@ -84,6 +85,12 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
                 f"expected one of {', '.join(get_args(Form))}, found {self.form!r}", path="form"
             )
 
+    def check_files(self) -> None:
+        """Read the registry if it is a file."""
+        if self.registry is not None and not is_no_path(self.registry):
+            with of_file("registry"):
+                NamesSource(self.registry).close()
+
     def open(self, context: Context) -> HeaderIdsStep:  # noqa: ARG002 - the codec needs no context
         """Read the registry, and return the hooks for one session.
 
@@ -91,7 +98,8 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
             ConfigError: a name in ``also`` has no id.
             RegistryError: the registry cannot be read.
         """
-        source = NamesSource(self.registry)
+        with of_file("registry"):
+            source = NamesSource(self.registry)
         names = source.current()
         for name in self.also:
             if names.id_of(name) is None and not _PATTERN_CHARACTERS & set(name):

@@ -494,17 +494,18 @@ class _MetricsStep:
         self._attributes: BoundedCache[tuple[str, str | None, str | None], dict[str, str]] = BoundedCache(
             4 * options.max_topics, self._make_attributes
         )
+        self._is_dry_run: Final = context.dry_run
         self._seen: object = _UNKNOWN
         self._known: _Instruments | None = None
 
     def _instruments(self) -> _Instruments | None:
-        """Return the instruments to record with; None until the application sets a meter provider.
+        """Return the instruments to record with; None in a dry run, and until there is a meter provider.
 
         Without a provider, a call of the API takes most of a microsecond, because the API reads the
         environment. So this function reads the API's variable; if a release of the API has no such variable,
         the API is called each time.
         """
-        if self._known is None:
+        if self._known is None and not self._is_dry_run:
             seen = getattr(_API_STATE, "_METER_PROVIDER", _NO_VARIABLE)
             if seen is not self._seen:
                 self._seen = _UNKNOWN if seen is _NO_VARIABLE else seen

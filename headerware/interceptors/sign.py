@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
 from weakref import WeakSet
 
 import msgspec
 
 from headerware.core.awaited import Awaited
+from headerware.core.batch import Deferred, Repeated
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import (
@@ -27,20 +29,22 @@ from headerware.core.errors import (
     KeyringError,
     SignatureError,
     WireFormatError,
-    of_option,
+    below,
 )
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
 from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 from headerware.core.options import PATH
 from headerware.core.origins import Origins, cluster_port
 from headerware.core.record import CERTIFIED, VERIFIED, Record, Verified
 from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.core.step import LoggedReasons
+from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
-from headerware.keyring.file import MAX_STALE_MS, naming_file, naming_key, of_keyring_option
+from headerware.keyring.file import MAX_STALE_MS, check_keyring, naming_file, naming_key, of_keyring_option
 from headerware.keyring.merkle import (
     INDEX_AND_COUNT_BYTES,
     MAX_RECORDS,
@@ -74,10 +78,12 @@ if TYPE_CHECKING:
 
     from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.services import Direction
     from headerware.keyring import Key
 
 _Uncovered = Literal["strip", "refuse", "pass"]
 
+_TO_TRUST: Final = "; if its signer may be trusted, import its public half: headerware keys import-public"
 _MAX_TOPICS: Final = 1024
 _MAX_STATEMENTS: Final = 256
 MAX_PRODUCERS: Final = 1024
@@ -93,9 +99,11 @@ _MIN_BATCH: Final = 2
 _FRAMING_BYTES: Final = 10
 """The largest size of a header's two lengths in the record format."""
 
-_SLICE_HEADER: Final = "hw.slice"
 _UNACCEPTED: Final = "hw.unaccepted"
 """The name in ``record.local`` of the work that is left to :meth:`_Verification.on_accepted`."""
+
+_SIGNED_NATIVELY: Final = frozenset({"hmac-sha256", "ed25519"})
+"""The algorithms with which native code signs as fast as OpenSSL, or faster."""
 
 _log = logging.getLogger("headerware.interceptors.sign")
 
@@ -192,6 +200,11 @@ class Sign(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(message, path="batch_records")
         Origins(self.accept_origins)
 
+    def check_files(self) -> None:
+        """Read the keyring and the file of its root if this machine has them."""
+        with of_keyring_option("keyring", "keyring_root"):
+            check_keyring(self.keyring, self.keyring_root)
+
     def open(self, context: Context) -> SignStep:
         """Read the keyring, and return the hooks of one session.
 
@@ -200,7 +213,7 @@ class Sign(Interceptor, frozen=True, kw_only=True):
             KeyringError: the keyring cannot be read, or does not have the key to sign with.
         """
         now_ms = context.now_ms()
-        with of_keyring_option("keyring", "keyring_root"), naming_key(self.key_id):
+        with of_keyring_option("keyring", "keyring_root"), naming_key(self.key_id, side=context.side):
             file = KeyringFile(
                 self.keyring,
                 permissions=self.keyring_permissions,
@@ -212,7 +225,7 @@ class Sign(Interceptor, frozen=True, kw_only=True):
         if context.side == "producer":
             if self.key_id is None:
                 raise ConfigError("sending needs the id of a key to sign with", path="key_id")
-            with of_option("key_id"), naming_file(self.keyring):
+            with below("key_id"), naming_file(self.keyring):
                 file.current(now_ms).current_key(self.key_id, "sign", now_ms)
         return SignStep(self, context, file)
 
@@ -232,8 +245,8 @@ class _Prepared(NamedTuple):
     sign: SignBytes
     since_ms: float
     until_ms: float
-    bound: bool
-    """Whether the signatures are valid in one cluster only."""
+    cluster: str | None
+    """The cluster in which alone the signatures are valid; None if they are valid in any."""
     batches: _Batches | None
     key: Key
     thumbprint: str
@@ -264,6 +277,7 @@ class SignStep:
         "_rest",
         "_sequences",
         "_unbound",
+        "_unused",
         "_verification",
         "on_accepted",
         "on_consume",
@@ -289,6 +303,8 @@ class SignStep:
         self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
+        self._unused: deque[int] = deque()
+        """Sequences that were drawn for native code, which then left their records to the hooks."""
         self._proof_of: tuple[Keyring | None, int] = (None, _USUAL_BYTES)
         awaited = cluster_port(options.cluster, context.awaited_cluster_id)
         self._verification = _Verification(options, file, context, own_cluster=awaited)
@@ -349,16 +365,17 @@ class SignStep:
         # One function with everything bound, because it is called for each record.
         now_ms, prepared_for, rest = self._now_ms, self._prepared_for, self._rest
         stamped, sequences, new, to_text = encode_stamp, self._sequences, tuple.__new__, encode_text
+        unused = self._unused
 
         def on_send(record: Record) -> Record:
             now = now_ms()
             local = record.local
             prepared = prepared_for(record.topic, None if local is None else local.get(CERTIFIED), now)
             statement, sign = prepared.statement, prepared.sign
-            if not prepared.bound:
+            if prepared.cluster is None:
                 self._count_unbound(1)
             headers = record.headers
-            stamp = stamped(now, self._producer, next(sequences))
+            stamp = stamped(now, self._producer, self._next_sequence() if unused else next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
             text = to_text(statement + stamp + signature)
             return record.with_headers(new(Headers, (*headers, (SIGNATURE_HEADER, text))))
@@ -371,23 +388,74 @@ class SignStep:
         Records that do not all show the same certificate are left to :meth:`on_send`.
         """
         now_ms = self._now_ms()
-        certified = {None if local is None else local.get(CERTIFIED) for local in batch.locals}
+        certified = _certificates(batch)
         if len(certified) > 1:
             return batch.leave()
         prepared = self._prepared_for(batch.topic, certified.pop(), now_ms)
         if prepared.batches is not None:
             return self._signed_together(batch, prepared, prepared.batches, now_ms)
-        if not prepared.bound:
+        if prepared.cluster is None:
             self._count_unbound(len(batch))
         statement, sign, rest = prepared.statement, prepared.sign, self._rest
-        stamped, sequences, new, to_text = encode_stamp, self._sequences, tuple.__new__, encode_text
+        stamped, new, to_text = encode_stamp, tuple.__new__, encode_text
 
-        def signed(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[Headers]:
-            stamp = stamped(now_ms, self._producer, next(sequences))
+        def signed(key: bytes | None, value: bytes | None, headers: Headers, sequence: int) -> tuple[Headers]:
+            stamp = stamped(now_ms, self._producer, sequence)
             text = to_text(statement + stamp + sign(rest(stamp, key, value, headers)))
             return (new(Headers, (*headers, (SIGNATURE_HEADER, text))),)
 
-        return batch.remake(("headers",), signed, batch.keys, batch.values, batch.headers)
+        sequences = self._draw_sequences(len(batch))
+        return batch.remake(("headers",), signed, batch.keys, batch.values, batch.headers, sequences)
+
+    def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
+        """Return the native form of a batch hook."""
+        if direction == "consume":
+            return self._verification.native_form(topic)
+        with suppress(SignatureError):  # the hooks raise it for each record
+            if not _is_signed_natively(self._prepared_for(topic, None, self._now_ms())):
+                return None
+        return NativeForm(partial(self._native_signing, topic), pays=True, ordered=True)
+
+    def _native_signing(self, topic: str, batch: Batch) -> NativeState | None:
+        """Return the state of ``on_send_batch``, if each record gets a signature of its own."""
+        certified = _certificates(batch)
+        if len(certified) > 1:
+            return None
+        now_ms, producer = self._now_ms(), self._producer
+        prepared = self._prepared_for(topic, certified.pop(), now_ms)
+        if not _is_signed_natively(prepared):
+            return None
+        key = prepared.key
+
+        def arguments() -> tuple[Any, ...]:
+            return (key.id, key.version, key.algorithm, key.secret or key.private), prepared.cluster, producer
+
+        sequences: list[int] = []
+
+        def numbers() -> list[int]:
+            sequences.extend(self._draw_sequences(len(batch)))
+            return [now_ms, *sequences]
+
+        def note(_batch: Batch, not_taken: Sequence[int], _facts: Any) -> None:
+            self._unused.extend(sequences[at] for at in not_taken)
+            if prepared.cluster is None:
+                self._count_unbound(len(batch) - len(not_taken))
+
+        def undo() -> None:
+            self._unused.extend(sequences)
+
+        return NativeState("sign", (prepared, producer), arguments, numbers, note, undo)
+
+    def _next_sequence(self) -> int:
+        return self._draw_sequences(1)[0] if self._unused else next(self._sequences)
+
+    def _draw_sequences(self, records: int) -> list[int]:
+        """Return a new sequence for each record; none is left out, because an audit takes it for a loss."""
+        drawn: list[int] = []
+        with suppress(IndexError):  # the others are drawn anew
+            while len(drawn) < records:
+                drawn.append(self._unused.popleft())
+        return [*drawn, *islice(self._sequences, records - len(drawn))]
 
     def _signed_together(self, batch: Batch, prepared: _Prepared, batches: _Batches, now_ms: int) -> Batch:
         """Sign each group of records with one signature; a single record is left to :meth:`on_send`."""
@@ -403,7 +471,7 @@ class SignStep:
             begun: dict[int, bytes] = {}
             leaves: list[bytes] = []
             for at in group:
-                stamp = encode_stamp(now_ms, self._producer, next(self._sequences))
+                stamp = encode_stamp(now_ms, self._producer, self._next_sequence())
                 try:
                     signed = self._rest(
                         batches.leaf_beginning + stamp, batch.keys[at], batch.values[at], headers[at]
@@ -416,7 +484,7 @@ class SignStep:
             if len(leaves) < _MIN_BATCH:
                 not_taken += begun
                 continue
-            if not prepared.bound:
+            if prepared.cluster is None:
                 self._count_unbound(len(leaves))
             for (at, head), proof in zip(begun.items(), batches.sign(leaves), strict=True):
                 headers[at] = headers[at].append((SIGNATURE_HEADER, encode_text(head + proof)))
@@ -443,8 +511,8 @@ class SignStep:
     def _count_unbound(self, records: int) -> None:
         if not self._unbound and self._has_client:
             _log.warning(
-                "the cluster's id is not known yet, so signatures are valid in any cluster until it is; set "
-                "the option cluster of sign to prevent that"
+                "no broker has answered yet, so the cluster's id is not known, and signatures are valid in "
+                "any cluster until it is; look at bootstrap.servers; the option cluster of sign gives the id"
             )
         self._unbound += records
 
@@ -480,8 +548,16 @@ class SignStep:
         if self._options.batch_records > 1 and key.secret is None:
             shared = stated.encode(BATCH)
             batches = _Batches(shared, leaf_beginning(key, shared), batch_signer(key, shared))
-        bound, thumbprint = cluster is not None, key_thumbprint(key)
-        return _Prepared(statement, sign, since_ms, until_ms, bound, batches, key, thumbprint)
+        return _Prepared(statement, sign, since_ms, until_ms, cluster, batches, key, key_thumbprint(key))
+
+
+def _is_signed_natively(prepared: _Prepared) -> bool:
+    return prepared.batches is None and prepared.key.algorithm in _SIGNED_NATIVELY
+
+
+def _certificates(batch: Batch) -> set[str | None]:
+    """Return the thumbprints of the certificates that the records show; None is no certificate."""
+    return {None if local is None else local.get(CERTIFIED) for local in batch.locals}
 
 
 def _certified_version(keyring: Keyring, current: Key, certified: str) -> Key:
@@ -511,6 +587,7 @@ class _Known(NamedTuple):
     """A statement that was verified in a topic before, and the function that verifies its records."""
 
     verify: Verify
+    key: Key
     end: int
     """The index after the statement in ``hw.sig``."""
     conditional_key: Key | None
@@ -543,9 +620,11 @@ class _Verification:
         "_file",
         "_known",
         "_logged",
+        "_now_ms",
         "_options",
         "_origins",
         "_own_cluster",
+        "_trusting",
         "_verified",
         "_window",
         "awaited",
@@ -587,6 +666,9 @@ class _Verification:
             options.require, log=_log, without="without a signature", refusal=_unsigned
         )
         self.uncovered: int = 0
+        self._now_ms: Final = context.now_ms
+        self._trusting: tuple[Keyring, str | None] = file.current(context.now_ms()), None
+        """The keyring and the cluster's id with which the known statements were examined."""
         self._verified: Final[Callable[[Record], _VerifiedParts | None]] = self._verifying(context.now_ms)
 
     def on_accepted(self, record: Record) -> Record:
@@ -620,6 +702,70 @@ class _Verification:
         """Do as :meth:`on_consume` for each record."""
         return batch.remake(("headers", "local"), self._verified, batch.records())
 
+    def native_form(self, topic: str) -> NativeForm | None:
+        """Return the native form of ``on_consume_batch``; None if work is left for ``on_accepted``.
+
+        Native code gets the keys of statements that the hooks have accepted in this topic, and verifies
+        records with these keys. All else is left to the hooks.
+        """
+        known_in: BoundedCache[bytes, _Known] = self._known[topic]
+        token: tuple[_Known, ...] = ()
+        keys: dict[tuple[str, int], _Known] = {}
+        own: str | None = None
+
+        def arguments() -> tuple[Any, ...]:
+            options = self._options
+            made_of = [
+                (key.id, key.version, key.algorithm, key.secret or key.public_half)
+                for key in (known.key for known in keys.values())
+            ]
+            return own, options.max_age_ms, options.clock_skew_ms, made_of
+
+        def state(_batch: Batch) -> NativeState | None:
+            nonlocal known_in, token, keys, own
+            now_ms = self._now_ms()
+            keyring, own = self._trusting
+            if self._file.current(now_ms) is not keyring or (own is None and self._own_cluster() is not None):
+                return None  # the hooks begin anew
+            known_in = self._known[topic]
+            found = tuple(known_in.entries().values())
+            if found != token:
+                token = found
+                keys = {
+                    (known.statement.key_id, known.statement.key_version): known
+                    for known in found
+                    if known.conditional_key is None and known.statement.topic == topic
+                }
+            if not keys:
+                return None
+            return NativeState("verify", (own, token), arguments, lambda: (now_ms,), note)
+
+        def note(batch: Batch, not_taken: Sequence[int], facts: Any) -> dict[str, Sequence[Any]]:
+            signers = [
+                (*of, cluster, known.thumbprint) for of, known in keys.items() for cluster in ("", own or "")
+            ]
+            before, count = batch.locals, len(batch)
+
+            def made() -> list[dict[str, Any]]:
+                found = []
+                for by, signed_at_ms, producer, sequence in zip(*facts.columns(), strict=True):
+                    key_id, version, cluster, thumbprint = signers[by]
+                    signed = key_id, version, signed_at_ms, cluster, topic, producer, sequence
+                    found.append({VERIFIED: Verified(*signed, thumbprint=thumbprint)})
+                if not_taken:
+                    taken, apart = iter(found), set(not_taken)
+                    found = [{} if at in apart else next(taken) for at in range(count)]
+                if isinstance(before, Repeated) and before.entry is None:
+                    return found
+                return [
+                    local if had is None else {**had, **local}
+                    for had, local in zip(before, found, strict=True)
+                ]
+
+            return {"locals": Deferred(made, count)}
+
+        return None if self.hears_accepted else NativeForm(state, pays=True)
+
     def _verifying(self, now_ms: Callable[[], int]) -> Callable[[Record], _VerifiedParts | None]:
         """Return a function that verifies a record; it returns None for one without a signature."""
         check, unusual, new = self._check(now_ms), self._unusual, tuple.__new__
@@ -645,8 +791,8 @@ class _Verification:
         unaccepted = self._unaccepted if self.hears_accepted else None
         passes = self._options.uncovered == "pass"
         to_layout, new_verified = decode_text, Verified
-        keyring = current(now_ms())
-        own: str | None = None  # looked up with the first record, which may wait for it
+        # The cluster's id is looked up with the first record, which may wait for it.
+        keyring, own = self._trusting
         # Most records have the statement of the record before; a statement states its own length.
         latest_topic, latest_statement = "", b""
         latest_known: _Known | None = None
@@ -663,6 +809,7 @@ class _Verification:
                 known_in.clear()
                 batches.clear()
                 keyring, own, latest_known, unproven = newest, own_cluster(), None, None
+                self._trusting = keyring, own
             try:
                 value = to_layout(text, SIGNATURE_HEADER)
             except WireFormatError as error:
@@ -679,7 +826,7 @@ class _Verification:
             else:
                 found = examine(record, value, own, now)
                 unproven = topic, value[: found.end], found
-            verify, end, conditional_key, statement, thumbprint = found
+            verify, _, end, conditional_key, statement, thumbprint = found
             stamp, proof = value[end : end + STAMP_BYTES], value[end + STAMP_BYTES :]
             try:
                 fits = verify(rest(stamp, record.key, record.value, covered), proof)
@@ -724,7 +871,7 @@ class _Verification:
         if missing:
             names = {pair[0] for pair in covered}
             missing = missing - names
-            if missing and _SLICE_HEADER not in names:
+            if missing and SLICE_HEADER not in names:
                 raise _not_covered(missing)
         return _Unaccepted(self, position, missing)
 
@@ -747,7 +894,7 @@ class _Verification:
             signed_at_ms = decode_stamp(value[end : end + STAMP_BYTES])[0]
             _require_permitted(key, statement, signed_at_ms, now_ms, self._options.clock_skew_ms)
         conditional_key = key if is_bound or key.status == "revoked" else None
-        return _Known(ready, end, conditional_key, statement, key_thumbprint(key))
+        return _Known(ready, key, end, conditional_key, statement, key_thumbprint(key))
 
     def _find(self, statement: Statement, now_ms: int) -> Key:
         """Return the key that a statement names; hold the record back while its version may still come."""
@@ -763,7 +910,8 @@ class _Verification:
                     _log.warning("%s yet; its records wait for it, %g s at most", error, wait_s)
                 self.awaited += 1
                 raise DelayedError(f"{error} yet", until_ms=now_ms + _LOOK_AGAIN_MS) from error
-            raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
+            hint = "" if self._options.keyring_root else _TO_TRUST
+            raise SignatureError(f"signed with a key that is not trusted here: {error}{hint}") from error
 
     def _judge(
         self,
@@ -900,7 +1048,8 @@ def _not_covered(missing: frozenset[str]) -> SignatureError:
 def _mismatch(statement: Statement) -> str:
     return (
         f"the signature by {_key_name(statement)} does not fit the record: its key, value, covered headers "
-        "or the signature itself were changed, or another key of that name signed"
+        "or the signature itself were changed, or another key of that name signed (`headerware keys list` "
+        "shows fingerprints to compare)"
     )
 
 

@@ -30,6 +30,7 @@ from opentelemetry.propagate import get_global_textmap
 from opentelemetry.trace import (
     DEFAULT_TRACE_STATE,
     Link,
+    NonRecordingSpan,
     NoOpTracer,
     SpanContext,
     SpanKind,
@@ -604,7 +605,8 @@ class _SpanStep(_TraceStep):
         provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
         if provider is not self._provider:
             self._provider = _UNKNOWN if provider is _NO_VARIABLE else provider
-            self._known_tracer = _tracer_of(trace.get_tracer_provider())
+            tracer = _tracer_of(trace.get_tracer_provider())
+            self._known_tracer = _UNSAMPLED if tracer is not None and self._context.dry_run else tracer
         return self._known_tracer
 
 
@@ -946,6 +948,19 @@ def _tracer_of(provider: TracerProvider) -> Tracer | None:
         release = None
     tracer = provider.get_tracer("headerware", release, _SCHEMA_URL)
     return None if isinstance(tracer, NoOpTracer) else tracer
+
+
+class _UnsampledTracer(NoOpTracer):
+    """Make spans that are never exported, for dry runs; their contexts are as long as others."""
+
+    def start_span(self, *_: Any, **__: Any) -> Span:
+        """Return a span of a trace of its own, which is not sampled."""
+        return NonRecordingSpan(
+            SpanContext(int.from_bytes(os.urandom(16)), int.from_bytes(os.urandom(8)), is_remote=False)
+        )
+
+
+_UNSAMPLED: Final = _UnsampledTracer()
 
 
 def _first_server(servers: str | None) -> tuple[str | None, int | None]:

@@ -30,12 +30,14 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headerware.core.context import Context
     from headerware.core.record import Record
+    from headerware.core.services import Direction
 
 TRAIL_HEADER: Final = "hw.trail"
 _VERSION: Final = 1
@@ -180,6 +182,19 @@ class _TrailStep:
         if self._cluster is None:
             self._look_for_cluster()
         return self._with_entries(batch, self._read[batch.topic])
+
+    def native_form(self, direction: Direction, topic: str) -> NativeForm:
+        """Return the native form of a batch hook."""
+        step = "trail_sent" if direction == "send" else "trail_read"
+
+        def state(_batch: Batch) -> NativeState:
+            if self._cluster is None:
+                self._look_for_cluster()
+            parts = (self._produced if direction == "send" else self._read)[topic]
+            made_of = self._by_whom, self._cluster, self._max_entries, self._max_bytes
+            return NativeState(step, parts, lambda: made_of, lambda: (self._now_ms(),))
+
+        return NativeForm(state)
 
     def _with_entry(self, record: Record, parts: _Parts) -> Record:
         """Continue the trail of the record, or the last one if there are several, or begin one."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -11,17 +12,19 @@ from headerware.connect.converters.catalogue import header_converter_from
 from headerware.connect.errors import ConnectError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.pipeline import Pipeline, StageError
-from headerware.connect.properties import parse_connector
+from headerware.connect.properties import parse_connector, position_of_key
 from headerware.connect.wire_records import from_connect, to_connect
-from headerware.core.errors import ConfigError, TransformError
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, TransformError, of_file
 from headerware.core.files import read_text
 from headerware.core.hooks import DROP, Interceptor, Place, Stage
 from headerware.core.options import PATH, lines, with_environment
+from headerware.core.plain_files import why_unreadable
+from headerware.core.printable import HIDDEN
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
     from headerware.connect.records import ConnectRecord
-    from headerware.core.context import Context
     from headerware.core.hooks import HookResult
 
 _HEADS: Final = ("transforms.", "predicates.")
@@ -96,13 +99,15 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
 
     def open(self, context: Context) -> _TransformsStep:  # noqa: ARG002 - transforms know nothing of a client
         """Return the hooks for one session."""
-        try:
+        if self.file is None:
             return _TransformsStep(self, self._lines())
-        except ConfigError as error:
-            if self.file is None or error.path == self.file:
-                raise
-            path = f"{self.file}: {error.path}" if error.path else self.file
-            raise error.with_path(path) from error
+        with of_file("file"), _in_file(self.file, text := _text_of(self.file)):
+            return _TransformsStep(self, _required(_read_lines(text)))
+
+    def check_files(self) -> None:
+        """Read the file, and make the transforms once."""
+        if self.file is not None:
+            self.open(Context()).close()
 
     def shown(self, option: str, written: Any) -> Any:
         """Return an option as it may be printed, with passwords in the lines hidden."""
@@ -111,7 +116,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         given = parse_connector(written) if isinstance(written, str) else written
         with Pipeline.from_config(self._lines(), mode=self.mode) as pipeline:
             secret = {key.name for key in pipeline.config() if key.type == "PASSWORD"}
-        return {key: "[hidden]" if key in secret else value for key, value in given.items()}
+        return {key: HIDDEN if key in secret else value for key, value in given.items()}
 
     def __repr__(self) -> str:
         """Return the options without the connector's lines, because these may hold passwords."""
@@ -126,13 +131,16 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
 
     def _lines(self) -> dict[str, Any]:
         if self.config is None:
-            found = _read_lines(_text_of(self.file or ""))
-        else:
-            found = self.config if isinstance(self.config, dict) else parse_connector(self.config)
-            _require_resolved(found)
-        if not any(f"{key}.".startswith(_HEADS) for key in found):
-            raise ConfigError("expected a line of transforms, found none; 'transforms=' is an empty list")
-        return found
+            return _required(_read_lines(_text_of(self.file or "")))
+        found = self.config if isinstance(self.config, dict) else parse_connector(self.config)
+        _require_resolved(found)
+        return _required(found)
+
+
+def _required(lines: dict[str, Any]) -> dict[str, Any]:
+    if not any(f"{key}.".startswith(_HEADS) for key in lines):
+        raise ConfigError("expected a line of transforms, found none; 'transforms=' is an empty list")
+    return lines
 
 
 class _TransformsStep:
@@ -194,9 +202,19 @@ def _require_resolved(lines: Mapping[str, Any]) -> None:
             )
 
 
+@contextmanager
+def _in_file(path: str, text: str) -> Iterator[None]:
+    """Put the file's name before the path of an error, with the line and the column of the key."""
+    try:
+        yield
+    except ConfigError as error:
+        found = error.with_path(f"{path}: {error.path}" if error.path else path)
+        place = position_of_key(text, error.path)
+        raise (found if place is None else found.located(path, *place)) from error
+
+
 def _text_of(path: str) -> str:
     try:
         return read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot be read: {reason}", path=path) from error
+        raise ConfigError(f"cannot be read: {why_unreadable(path, error)}", path=path) from error

@@ -3,7 +3,13 @@
 Provisional: a minor release may change the names of this package (docs/stability.md).
 """
 
-from headerware.keyring.certificate import Certificate, certify, key_thumbprint, read_certificate
+from headerware.keyring.certificate import (
+    Certificate,
+    certify,
+    key_fingerprint,
+    key_thumbprint,
+    read_certificate,
+)
 from headerware.keyring.document import decode_keyring, encode_keyring
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
 from headerware.keyring.jwks import encode_jwks
@@ -39,6 +45,7 @@ __all__ = [
     "encode_jwks",
     "encode_keyring",
     "encode_snapshot",
+    "key_fingerprint",
     "key_id_problem",
     "key_thumbprint",
     "public_part",

@@ -8,6 +8,7 @@ has seen it; such a token is always refused.
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from datetime import UTC, datetime
@@ -48,6 +49,8 @@ _OTHER_TYPES: Final = ("oct", "AKP")
 CERTIFY_USE: Final = "certify"
 DAY_S: Final = 86_400
 _LATEST_S: Final = 253_402_300_799
+_FINGERPRINT: Final = b"headerware fingerprint"
+_FINGERPRINT_LENGTH: Final = 8
 _Seconds = int | float
 _COMPACT: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
 
@@ -141,6 +144,17 @@ def key_thumbprint(key: Key) -> str:
         return ""
     fields = json.dumps(_members(key), separators=(",", ":"), sort_keys=True)
     return base64url(sha256(fields.encode()).digest())
+
+
+def key_fingerprint(key: Key) -> str:
+    """Return eight characters that tell keys apart, for people who compare keyrings; empty without material.
+
+    A key with two halves has the beginning of its thumbprint. A secret is not shown by the characters: they
+    are of its HMAC over a fixed text.
+    """
+    if key.secret is not None:
+        return base64url(hmac.digest(key.secret, _FINGERPRINT, "sha256"))[:_FINGERPRINT_LENGTH]
+    return "" if key.status == "deleted" else key_thumbprint(key)[:_FINGERPRINT_LENGTH]
 
 
 class IssuerKeys:

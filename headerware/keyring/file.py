@@ -8,20 +8,28 @@ import math
 import os
 import shlex
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import KeyringError, of_option
+from headerware.core.errors import ConfigError, KeyringError, below
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import owned_by_another, read_plain, writable_by_others
+from headerware.core.plain_files import (
+    owned_by_another,
+    read_if_there,
+    read_plain,
+    why_unreadable,
+    writable_by_others,
+)
 from headerware.keyring.document import decode_keyring
 from headerware.keyring.keyring import Key, Keyring
-from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
+from headerware.keyring.snapshot import SnapshotChecks, require_unexpired, verify_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headerware.core.client_chain import Side
 
 Permissions = Literal["owner", "kubernetes"]
 
@@ -72,6 +80,36 @@ def read_keyring(
     ).keyring
 
 
+def check_keyring(path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> None:
+    """Raise a KeyringError if this machine has a keyring file that is none; the file's mode may be any.
+
+    Args:
+        path: the file; with ``root`` a snapshot, which is checked if this machine has both.
+        root: the keyring file with the public half of the root, or None.
+    """
+    source = f"keyring {os.fspath(path)}"
+    text = _text_if_there(path)
+    if root is None:
+        if text is not None:
+            decode_keyring(text, source=source)
+        return
+    try:
+        of_roots = _text_if_there(root)
+        roots = None if of_roots is None else decode_keyring(of_roots, source=f"keyring {os.fspath(root)}")
+    except KeyringError as error:
+        error.of_root = True
+        raise
+    if text is not None and roots is not None:
+        verify_snapshot(text, roots, source=source)
+
+
+def _text_if_there(path: str | os.PathLike[str]) -> bytes | None:
+    try:
+        return read_if_there(path, MAX_BYTES)
+    except OSError as error:
+        raise KeyringError(_text(os.fspath(path), error)) from error
+
+
 class KeyringFile:
     """Follow a keyring file, so that rotation needs no restart.
 
@@ -107,12 +145,12 @@ class KeyringFile:
         "_keyring",
         "_lock",
         "_max_stale_ms",
-        "_path",
         "_permissions",
         "_refresh_ms",
         "_root",
         "_stamps",
         "failures",
+        "path",
         "reloads",
     )
 
@@ -127,7 +165,7 @@ class KeyringFile:
         root: str | os.PathLike[str] | None = None,
         counter_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._path = os.fspath(path)
+        self.path: Final = os.fspath(path)
         self._permissions: Permissions = permissions
         self._refresh_ms = refresh_ms
         self._max_stale_ms = max_stale_ms
@@ -143,7 +181,7 @@ class KeyringFile:
             counter_path = None if counter_file is None else os.fspath(counter_file)
             roots = _read_roots(self._root)
             self._checks, trusted = SnapshotChecks(roots.keyring, counter_path), (roots.stamp,)
-        self._keyring, stamp, self._expires_ms = _read(self._path, permissions, self._checks, now_ms)
+        self._keyring, stamp, self._expires_ms = _read(self.path, permissions, self._checks, now_ms)
         self._stamps = stamp, *trusted
         self._checked_ms, self._due_ms = now_ms, now_ms + refresh_ms
         self._good_ms = now_ms
@@ -168,7 +206,7 @@ class KeyringFile:
         if self._failure is not None and now_ms - self._good_ms >= self._max_stale_ms:
             raise KeyringError(self._stale(self._failure))
         if now_ms >= self._expires_ms:
-            require_unexpired(self._expires_ms, now_ms, source=f"keyring {self._path}")
+            require_unexpired(self._expires_ms, now_ms, source=f"keyring {self.path}")
         return self._keyring
 
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
@@ -212,7 +250,7 @@ class KeyringFile:
         self._good_ms = min(self._good_ms, now_ms)
         stamps: tuple[_Stamp, ...] = ()
         try:
-            paths = (self._path,) if self._root is None else (self._path, self._root)
+            paths = (self.path,) if self._root is None else (self.path, self._root)
             stamps = tuple(_stamp(os.stat(path)) for path in paths)  # noqa: PTH116 - text, once a second
             if stamps != self._stamps:
                 trusted: tuple[_Stamp, ...] = ()
@@ -220,13 +258,13 @@ class KeyringFile:
                     roots = _read_roots(self._root)
                     self._checks.trust(roots.keyring)
                     trusted = (roots.stamp,)
-                found = _read(self._path, self._permissions, self._checks, now_ms)
+                found = _read(self.path, self._permissions, self._checks, now_ms)
                 self._keyring, stamp, self._expires_ms = found
                 stamps = stamp, *trusted
                 self.reloads += 1
                 self._failure = None
         except (KeyringError, OSError) as error:
-            self._note_failure(_text(self._path, error))
+            self._note_failure(_text(self.path, error))
             if isinstance(error.__cause__ or error, OSError):
                 stamps = ()
         else:
@@ -254,12 +292,21 @@ class KeyringFile:
         )
 
 
-def _missing(path: str, key_id: str | None = None, algorithm: str | None = None) -> KeyringError:
-    """Return the error for a keyring that does not exist, with the command that makes one with a key."""
+def _missing(
+    path: str, key_id: str | None = None, algorithm: str | None = None, *, reads: bool = False
+) -> KeyringError:
+    """Return the error for a keyring that does not exist, with advice.
+
+    A writer may make one with a key. A new key does not fit what a reader gets, so it needs the writer's.
+    """
     options = f"--keyring {shlex.quote(path)} --id {shlex.quote(key_id or 'NAME')}"
     if algorithm is not None:
         options += f" --algorithm {algorithm}"
     advice = f"name the file that has the keys, or make one: headerware keys generate {options}"
+    if reads:
+        public = "public half here (headerware keys export-public; of an HMAC key the keyring)"
+        file = "keyring here" if algorithm else public
+        advice = f"copy the writer's {file}, or name the file that has the keys"
     error = KeyringError(f"{_not_found(path)}; {advice}")
     error.missing = path
     return error
@@ -270,14 +317,15 @@ def _not_found(path: str) -> str:
 
 
 @contextmanager
-def naming_key(key_id: str | None, algorithm: str | None = None) -> Iterator[None]:
-    """Let the error for a missing keyring say how to make one that has the key which is needed."""
+def naming_key(key_id: str | None, algorithm: str | None = None, side: Side | None = None) -> Iterator[None]:
+    """Let the error for a missing keyring say how to get one that has the key which is needed."""
     try:
         yield
     except KeyringError as error:
         if error.missing is None:
             raise
-        found = _missing(error.missing, key_id, algorithm)
+        reads = side == "consumer" or key_id is None  # without the id, a chain cannot send
+        found = _missing(error.missing, key_id, algorithm, reads=reads)
         found.path = error.path
         raise found from error
 
@@ -288,7 +336,7 @@ def of_keyring_option(keyring: str, root: str) -> Iterator[None]:
     try:
         yield
     except KeyringError as error:
-        with of_option(root if error.of_root else keyring):
+        with below(root if error.of_root else keyring):
             raise
 
 
@@ -322,6 +370,8 @@ def _read(
 ) -> _Found:
     try:
         text, status, linked = _contents(path)
+    except ConfigError as error:  # it is no path, and may be a secret
+        raise KeyringError(f"the keyring cannot be read: {error}") from None
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and checks is None:
             raise _missing(path) from error
@@ -392,11 +442,6 @@ def _stamp(status: os.stat_result) -> _Stamp:
 def _text(path: str, error: Exception) -> str:
     if isinstance(error, KeyringError):
         return str(error)
-    reason = error.strerror if isinstance(error, OSError) else None
     named = error.filename if isinstance(error, OSError) else None  # may be the file of the roots
     at = os.fsdecode(named or path)
-    where = ""
-    if not os.path.isabs(at):  # noqa: PTH117 - text
-        with suppress(OSError):  # the working directory may have been removed
-            where = f", in the working directory {os.getcwd()}"  # noqa: PTH109 - text
-    return f"keyring {at} cannot be read: {reason or type(error).__name__}{where}"
+    return f"keyring {at} cannot be read: {why_unreadable(at, error)}"

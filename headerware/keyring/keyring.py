@@ -20,8 +20,8 @@ import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.strict_json import MAX_INTEGER
-from headerware.core.suggestions import nearest
-from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.core.suggestions import did_you_mean
+from headerware.core.topics import TopicPatterns, check_patterns, is_topic_name
 from headerware.keyring.asymmetric import SCHEMES
 
 Algorithm = Literal["hmac-sha256", "ed25519", "ecdsa-p256", "rsa-pss-sha256", "aes-256"]
@@ -37,7 +37,7 @@ _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 WRAP_USE: Final = ("wrap",)
-_PARTITION: Final = re.compile(r"[^/\s]+/[A-Za-z0-9._-]{1,249}\[(0|[1-9][0-9]{0,9})\]")
+_PARTITION: Final = re.compile(r"[^/\s]+/([^\[]+)\[(0|[1-9][0-9]{0,9})\]")
 """A partition in ``revoked_from``: the cluster's id, the topic, and the partition's number."""
 _MAX_PARTITION: Final = 2**31 - 1
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -323,7 +323,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         found = sorted((key for key in self.keys if key.id == key_id), key=lambda key: key.version)
         if not found:
-            near = nearest(key_id, {key.id for key in self.keys})
+            near = did_you_mean(key_id, {key.id for key in self.keys})
             raise KeyringError(f"there is no key {key_id!r} in the keyring: {self._names()}{near}")
         return tuple(found)
 
@@ -403,7 +403,9 @@ def _wrong_limits(key: Key) -> str | None:
 
 def _is_position(partition: str, offset: int) -> bool:
     found = _PARTITION.fullmatch(partition)
-    return found is not None and int(found[1]) <= _MAX_PARTITION and 0 <= offset <= MAX_INTEGER
+    if found is None or not is_topic_name(found[1]):
+        return False
+    return int(found[2]) <= _MAX_PARTITION and 0 <= offset <= MAX_INTEGER
 
 
 def _wrong_hmac(key: Key) -> str | None:

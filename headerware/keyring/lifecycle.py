@@ -59,10 +59,11 @@ def with_new_key(
         now: the time of creation, with a time zone; None means now.
 
     Raises:
-        KeyringError: there is a key of this name already, the name or a limit is not valid, or a moment has
-            no time zone.
+        KeyringError: there is a key of this name already, the name or a limit is not valid, the key has
+            already expired, or a moment has no time zone.
     """
     require_zones(not_before=not_before, not_after=not_after, now=now)
+    now = now or datetime.now(UTC)
     if present := next((key for key in keyring.keys if key.id == key_id), None):
         advice = "rotate it for a new version"
         if present.algorithm != algorithm:
@@ -71,11 +72,12 @@ def with_new_key(
                 "signed or encrypted with the keys of this file, delete it and begin again"
             )
         raise KeyringError(f"there is a key {key_id!r} already: {advice}")
+    _require_unexpired(key_id, not_after, now)
     new_key = _new_key(
         id=key_id,
         version=1,
         algorithm=algorithm,
-        created=now or datetime.now(UTC),
+        created=now,
         topics=topics,
         use=use or (WRAP_USE if algorithm == "aes-256" else SIGN_USE),
         not_before=not_before,
@@ -125,11 +127,7 @@ def with_rotation(
     if version > KEY_VERSION_MAX:
         raise KeyringError(f"key {key_id!r} has used up its {KEY_VERSION_MAX} versions: generate another")
     not_after = not_after or newest.not_after
-    if not_after is not None and not_after < now:
-        raise KeyringError(
-            f"the new version of key {key_id!r} would already have expired: its not_after is "
-            f"{not_after.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}; give a later not_after"
-        )
+    _require_unexpired(key_id, not_after, now)
     has_begun = newest.not_before is not None and newest.not_before <= now
     inherited_not_before = newest.not_before if has_begun else None
     new_key = _new_key(
@@ -415,6 +413,14 @@ def _replace_keys(keyring: Keyring, selected: Iterable[Key], change: Callable[[K
     return Keyring(
         keys=tuple(change(key) if (key.id, key.version) in versions else key for key in keyring.keys)
     )
+
+
+def _require_unexpired(key_id: str, not_after: datetime | None, now: datetime) -> None:
+    if not_after is not None and not_after < now:
+        raise KeyringError(
+            f"key {key_id!r} would already have expired: its not_after is "
+            f"{not_after.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}; give a later not_after"
+        )
 
 
 def _new_key(*, algorithm: Algorithm, **fields: Any) -> Key:

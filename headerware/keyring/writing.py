@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import read_plain, require_path
 from headerware.keyring.document import encode_keyring, is_jwks
 from headerware.keyring.file import FORBIDDEN, MAX_BYTES, Permissions, naming_file, read_keyring
 from headerware.keyring.jwks import encode_jwks, jwks_problem
@@ -76,6 +76,8 @@ def edit_with_public(
             and the active version has limits that a JWKS cannot state.
     """
     # Change the target of a link; otherwise readers of the target would not get the new version.
+    require_path(path)
+    require_path(public)
     target, shown = Path(os.fspath(path)), Path(os.path.realpath(public))
     target = target.resolve() if permissions == "kubernetes" else target
     if target.resolve() == shown:
@@ -169,6 +171,7 @@ def _locks(*targets: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _write_errors(target: Path) -> Iterator[None]:
+    require_path(target)
     try:
         yield
     except OSError as error:

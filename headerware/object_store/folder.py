@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from headerware.core.errors import NoSuchObjectError, ObjectStoreError
 from headerware.core.options import PATH
+from headerware.core.plain_files import require_folder
 from headerware.object_store.store import UNFINISHED, Found, ObjectStoreOptions, StoredObject
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -33,6 +34,10 @@ class FolderObjects(ObjectStoreOptions, frozen=True, kw_only=True):
     type: ClassVar[str] = "folder"
 
     path: Annotated[str, PATH]
+
+    def check_files(self) -> None:
+        """Refuse anything but a folder; another machine may have it."""
+        require_folder(self.path)
 
     def open(self) -> FolderObjectStore:
         """Return the store."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol
 
 from headerware.core.errors import PluginError
 from headerware.core.options import from_option
-from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.plugins import Catalogue, has_methods, require_arguments
 from headerware.core.typed_options import TypedOptions
 
 UNFINISHED: Final = ".tmp-"
@@ -38,7 +38,6 @@ class StoredObject(NamedTuple):
     """When it was written, by the store's clock, in milliseconds since the epoch."""
 
 
-@runtime_checkable
 class ObjectStore(Protocol):
     """Keep objects by name.
 
@@ -134,7 +133,7 @@ def open_object_store(options: Any, *, path: str) -> ObjectStore:
     """
     found = from_option(options, object_store_type, path=path)
     store = found.open() if isinstance(found, ObjectStoreOptions) else found
-    if not isinstance(store, ObjectStore):
+    if not has_methods(store, _CALLED):
         shown = store.__name__ if isinstance(store, type) else type(store).__name__
         raise PluginError(
             f"expected an object store, an object with {', '.join(_CALLED)}, found {shown}", path=path

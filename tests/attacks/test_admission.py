@@ -550,7 +550,9 @@ class TestClaims:
         assert world.read(world.sent(world.forged(HEAD, iat=NOW_S + 60, nbf=NOW_S - 10))).value == b"v"
 
     def test_another_audience(self, world: World) -> None:
-        with pytest.raises(AdmissionError, match="another audience"):
+        with pytest.raises(
+            AdmissionError, match="for another audience, 'staging', than the policy's, 'payments'"
+        ):
             world.read(world.sent(world.certificate(audience=["staging"])))
         both = world.certificate(audience=["staging", "payments"])
         assert world.read(world.sent(both)).value == b"v"
@@ -793,7 +795,7 @@ class TestPolicyFile:
         world.policy(POLICY.replace("shop-banned", "shop-*"))
         assert succeeds_in_a_child_made_within(
             monkeypatch,
-            "headerware.interceptors.admission.policy._read",
+            "headerware.interceptors.admission.policy.read_toml",
             lambda: file.current(NOW + 2_000),
             lambda: file.current(NOW + 9_000) is not before,
         )

@@ -17,7 +17,8 @@ from headerware.core.context import Context
 from headerware.core.errors import CompressionError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors.compress import COMPRESS_HEADER, Compress
+from headerware.dictionaries.dictionary import COMPRESS_HEADER
+from headerware.interceptors.compress import Compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

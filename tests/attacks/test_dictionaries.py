@@ -15,6 +15,7 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.dictionaries import Dictionary, FolderDictionaries, TopicDictionaries
 from headerware.dictionaries.dictionary import (
+    COMPRESS_HEADER,
     MAX_DICTIONARY_BYTES,
     dictionary_key,
     encode_mark,
@@ -23,7 +24,7 @@ from headerware.dictionaries.dictionary import (
 )
 from headerware.dictionaries.store import publish
 from headerware.dictionaries.topic import MAX_TOTAL_BYTES, DictionaryRows, TopicDictionaryStore
-from headerware.interceptors.compress import COMPRESS_HEADER, Compress
+from headerware.interceptors.compress import Compress
 from headerware.testing import EmbeddedCluster
 from headerware.topic_table.rows import TableRecord
 from tests.airports import airports, trained

@@ -45,7 +45,7 @@ from headerware.interceptors import (
 )
 from headerware.interceptors.claim_check import CLAIM_HEADER, STUB
 from headerware.interceptors.encrypt.envelope import TAIL_BYTES, Statement
-from headerware.interceptors.encrypt.fields import FIELD_PREFIX
+from headerware.interceptors.encrypt.names import FIELD_PREFIX
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys, Wrapped
 from headerware.keyring.writing import edit_keyring

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.errors import AdmissionError, ConfigError, HeaderwareError
+from headerware.core.errors import AdmissionError, ConfigError, of_file
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import changeable_by_others, read_plain
+from headerware.core.plain_files import changeable_by_others, read_if_there, read_plain
 from headerware.core.record import CERTIFIED, VERIFIED
 from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile, Quota, read_policy
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from headerware.core.context import Context
     from headerware.core.record import Record
@@ -89,15 +90,24 @@ class Admission(Interceptor, frozen=True, kw_only=True):
     def idle_on(self, topics: Iterable[str]) -> list[str]:
         """Return the policy's rules and quotas that match none of some topics.
 
-        Return none if the policy cannot be read; :meth:`open` raises the error.
+        Raises:
+            ConfigError: the policy cannot be read.
         """
         if self.policy is None:
             return []
-        try:
-            found = read_policy(self.policy).idle_on(topics)
-        except HeaderwareError:
-            return []
-        return [f"{each} of {self.policy}" for each in found]
+        policy = read_policy(self.policy, trusted=False)
+        return [f"{each} of {self.policy}" for each in policy.idle_on(topics)]
+
+    def check_files(self) -> None:
+        """Read the policy, and the certificate if this machine has it."""
+        if self.policy is not None:
+            with of_file("policy"):
+                read_policy(self.policy, trusted=False)
+        if self.certificate is not None:
+            with _certificate_errors(self.certificate):
+                raw = read_if_there(self.certificate, MAX_BYTES)
+                if raw is not None:
+                    _parsed(raw.strip())
 
     def open(self, context: Context) -> AdmissionStep:
         """Read the files, and return the hooks of one session.
@@ -130,7 +140,8 @@ class AdmissionStep:
             self._shown = _CertificateFile(options.certificate, now_ms)
         self._policy = None
         if context.side != "producer" and options.policy is not None:
-            self._policy = PolicyFile(options.policy, now_ms=now_ms)
+            with of_file("policy"):
+                self._policy = PolicyFile(options.policy, now_ms=now_ms)
         self._warned: set[str] = set()
         self._missing = self._refused = 0
 
@@ -215,10 +226,8 @@ class _CertificateFile:
         self._raw = b""
         self._certificate: Certificate
         self._value = b""
-        try:
+        with _certificate_errors(path):
             self._take(self._read())
-        except (AdmissionError, OSError, ValueError) as error:
-            raise ConfigError(f"{path}: {_reason(error)}", path="certificate") from None
 
     @property
     def size_bytes(self) -> int:
@@ -266,11 +275,23 @@ class _CertificateFile:
         return content.strip()
 
     def _take(self, raw: bytes) -> None:
-        certificate = read_certificate(raw.decode("ascii", "replace"))
+        certificate = _parsed(raw)
         permitted: BoundedCache[str, bool] = BoundedCache(_MAX_TOPICS, certificate.permits)
         self._raw = self._value = raw
         # In one assignment, so that a thread never sees parts of two certificates.
         self._current = certificate, raw, permitted
+
+
+@contextmanager
+def _certificate_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (AdmissionError, OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {_reason(error)}", path="certificate") from None
+
+
+def _parsed(raw: bytes) -> Certificate:
+    return read_certificate(raw.decode("ascii", "replace"))
 
 
 def _reason(error: Exception) -> str:

@@ -10,27 +10,27 @@ from __future__ import annotations
 import logging
 from hmac import compare_digest
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
-from headerware.core.file_versions import Stamp, is_young, require_whole, settled, stamp_of
+from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError, of_file
+from headerware.core.file_versions import require_whole
+from headerware.core.followed_file import FollowedFile
 from headerware.core.options import table_from
 from headerware.core.patterns import any_fits, fits
-from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import changeable_by_others, read_plain
+from headerware.core.plain_files import changeable_by_others, read_plain, why_unreadable
+from headerware.core.printable import printable
 from headerware.core.record import TimestampType
-from headerware.core.suggestions import nearest
-from headerware.core.toml import naming_lines, parse_toml
+from headerware.core.suggestions import did_you_mean
+from headerware.core.toml import naming_lines, read_toml
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.certificate import ALGORITHMS, DAY_S, IssuerKeys, read_certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from headerware.core.record import Record, Verified
     from headerware.keyring.certificate import Certificate
@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 ADMIT_HEADER: Final = "hw.admit"
 _MAX_BYTES: Final = 1 << 20
 _MAX_CERTIFICATES: Final = 1_024
-_REFRESH_MS: Final = 1_000
 _EXTRA_LOOK_MS: Final = 100
-_WAIT_S: Final = 1.0
-"""How long a record waits for files that are being written."""
+_SHOWN: Final = 3
+_SHOWN_CHARACTERS: Final = 200
 _log: Final = logging.getLogger("headerware.interceptors.admission")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -70,7 +69,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for algorithm in self.algorithms:
             if algorithm not in ALGORITHMS:
                 expected = f"expected algorithms of {', '.join(ALGORITHMS)}"
-                raise ValueError(f"{expected}, found {algorithm!r}{nearest(algorithm, ALGORITHMS)}")
+                raise ValueError(f"{expected}, found {algorithm!r}{did_you_mean(algorithm, ALGORITHMS)}")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -285,7 +284,10 @@ class Policy:
         issuer, keys = known
         keys.verify(text, certificate)
         if self._audience.isdisjoint(certificate.audience):
-            raise AdmissionError("its certificate is for another audience than the policy's")
+            raise AdmissionError(
+                f"its certificate is for another audience, {_shown(certificate.audience)}, "
+                f"than the policy's, {_shown(self._audience)}"
+            )
         begins_ms = min(certificate.issued_ms, certificate.not_before_ms)
         lifetime_s = (certificate.expires_ms - begins_ms) / 1_000
         if lifetime_s > issuer.max_lifetime_s:
@@ -294,6 +296,12 @@ class Policy:
                 f"{issuer.max_lifetime_s}"
             )
         return certificate
+
+
+def _shown(audience: Collection[str]) -> str:
+    """Return the names of an audience, which a certificate may have many and long ones of."""
+    names = ", ".join(repr(name) for name in sorted(audience)[:_SHOWN]) or "of nobody"
+    return printable(names[:_SHOWN_CHARACTERS] + (", ..." if len(audience) > _SHOWN else ""))
 
 
 def _require_allowed(rules: tuple[Rule, ...], record: Record, verified: Verified) -> None:
@@ -315,17 +323,21 @@ def _require_allowed(rules: tuple[Rule, ...], record: Record, verified: Verified
         )
 
 
-def read_policy(path: str) -> Policy:
+def read_policy(path: str, *, trusted: bool = True) -> Policy:
     """Read a policy file and the key sets that it names.
+
+    Args:
+        path: the policy file.
+        trusted: whether to refuse files that others can change.
 
     Raises:
         ConfigError: a file is missing or wrong; the message states where.
         MissingPartError: joserfc is not installed.
     """
-    return _read(Path(path))[0]
+    return _read(Path(path), trusted=trusted)[0]
 
 
-class PolicyFile:
+class PolicyFile(FollowedFile[Policy]):
     """Follow a policy file and its key sets; a bad version is refused, and the last good policy stays in use.
 
     Safe for use by several threads at once.
@@ -340,27 +352,7 @@ class PolicyFile:
     """
 
     def __init__(self, path: str, *, now_ms: int = 0) -> None:
-        self._path = Path(path)
-        self._lock = PerProcess(Lock)
-        self._files: tuple[Path, ...] = (self._path,)
-        self._stamp = _stamps(self._files)
-        """The stamp of the version that was read or refused; empty if the files must be read again anyway."""
-        self._settled = self._stamp
-        """The stamp of the version that has not changed for a moment."""
-        if is_young(self._stamp[0]):
-            self._settle()
-        self._read()
-        self._looked_ms = now_ms
-        self.failure: str | None = None
-        """The reason why the present version of the file cannot be used; None if it can."""
-        self.reloads: int = 0
-        self.failures: int = 0
-
-    def current(self, now_ms: int) -> Policy:
-        """Return the present policy; it is the same object as long as no file has changed."""
-        if not 0 <= now_ms - self._looked_ms < _REFRESH_MS:
-            self._look(now_ms)
-        return self._policy
+        super().__init__(path, _read, what="policy", log=_log, now_ms=now_ms)
 
     def admit(self, record: Record, *, now_ms: int, **options: Any) -> Certificate:
         """Return the certificate by which the present policy admits a record; see :meth:`Policy.admit`.
@@ -375,93 +367,44 @@ class PolicyFile:
         except AdmissionError:
             if not policy.has_unknown_key(record):
                 raise
-            if not 0 <= now_ms - self._looked_ms < _EXTRA_LOOK_MS:
-                self._look(now_ms)
-            if self._policy is policy:
+            newer = self.current(now_ms, within_ms=_EXTRA_LOOK_MS)
+            if newer is policy:
                 if self.failure is None:
                     raise
                 raise HeldBackError(
                     f"its issuer's key is not known, and the policy cannot be read anew: {self.failure}"
                 ) from None
-        return self._policy.admit(record, now_ms=now_ms, **options)
-
-    def _look(self, now_ms: int) -> None:
-        with self._lock.get():
-            self._looked_ms = now_ms
-            stamp = _stamps(self._files)
-            if stamp == self._stamp:
-                return
-            try:
-                if stamp != self._settled:
-                    self._settle()
-                self._read()
-            except ConfigError as error:
-                self.failures += 1
-                if self.failure != str(error):
-                    _log.error("%s; the last good policy stays in use", error)
-                self.failure = str(error)
-                return
-            self.failure = None
-            self.reloads += 1
-
-    def _settle(self) -> None:
-        """Wait until the files no longer change."""
-        found = settled(lambda: _stamps(self._files), within_s=_WAIT_S)
-        if found is None:
-            raise ConfigError("it is being written", path=str(self._path))
-        self._settled = found
-
-    def _read(self) -> None:
-        """Read the files, and use the new policy."""
-        stamp = self._settled
-        self._stamp = ()  # a child that is forked meanwhile must read the files, too
-        try:
-            policy, files = _read(self._path)
-        except ConfigError:
-            # A file that is there and bad is not read again before it changes; a missing one is.
-            self._stamp = stamp if None not in stamp else ()
-            raise
-        if _stamps(self._files) != stamp:
-            raise ConfigError("it was changed while it was read", path=str(self._path))
-        if files != self._files:
-            self._files, self._settled = files, _stamps(files)
-        self._policy = policy
-        self._stamp = self._settled if self._settled[0] == stamp[0] else ()
+        return newer.admit(record, now_ms=now_ms, **options)
 
 
-def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
-    try:
-        text = _content(path).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"is not TOML: {error}", path=str(path)) from None
-    table = parse_toml(text, str(path))
-    require_whole(table, text, str(path))
-    with naming_lines({str(path): text}):
+def _read(path: Path, *, trusted: bool = True) -> tuple[Policy, tuple[Path, ...]]:
+    """Return the policy, and its files; with ``trusted``, refuse files that others can change."""
+    texts: dict[str, str] = {}
+    table = read_toml(path, lambda file: _content(file, trusted=trusted).decode(), texts)
+    require_whole(table, texts[str(path)], str(path))
+    with naming_lines(texts):
         policy = table_from(table, PolicyTable, source=str(path))
-    names = [issuer.issuer for issuer in policy.issuers]
-    if len(names) != len(set(names)):
-        raise ConfigError("an issuer appears twice", path=str(path))
-    files = [path.parent / issuer.jwks for issuer in policy.issuers]
-    issuers = [
-        (issuer, IssuerKeys(_content(file), issuer.algorithms, source=str(file)))
-        for issuer, file in zip(policy.issuers, files, strict=True)
-    ]
+        files = [path.parent / issuer.jwks for issuer in policy.issuers]
+        issuers: list[tuple[Issuer, IssuerKeys]] = []
+        for index, (issuer, file) in enumerate(zip(policy.issuers, files, strict=True)):
+            place = f"{path}: issuers[{index}]"
+            if any(issuer.issuer == other.issuer for other, _ in issuers):
+                raise ConfigError("an issuer appears twice", path=f"{place}.issuer")
+            with of_file(f"{place}.jwks"):
+                keys = IssuerKeys(_content(file, trusted=trusted), issuer.algorithms, source=str(file))
+            issuers.append((issuer, keys))
     audience = (policy.audience,) if isinstance(policy.audience, str) else policy.audience
     return Policy(audience, issuers, policy.rules, policy.quotas), (path, *files)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, *, trusted: bool) -> bytes:
     try:
         content, status = read_plain(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot be read: {error}", path=str(path)) from error
-    if problem := changeable_by_others(path, status):
+        raise ConfigError(f"cannot be read: {why_unreadable(path, error)}", path=str(path)) from error
+    if trusted and (problem := changeable_by_others(path, status)):
         raise ConfigError(problem, path=str(path))
     return content
-
-
-def _stamps(files: Iterable[Path]) -> tuple[Stamp, ...]:
-    return tuple(map(stamp_of, files))
 
 
 def _require_valid(

@@ -49,11 +49,11 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import DecryptionError, WireFormatError
 from headerware.core.header_text import encode_text
 from headerware.core.hmac_states import CopyState, hmac_states
+from headerware.interceptors.encrypt.names import ENCRYPT_HEADER
 
 if TYPE_CHECKING:
     from headerware.core.headers import Pair
 
-ENCRYPT_HEADER: Final = "hw.encrypt"
 SALT_BYTES: Final = 24
 COMMITMENT_BYTES: Final = 32
 TAG_BYTES: Final = 16

@@ -49,6 +49,7 @@ from headerware.interceptors.encrypt.envelope import (
     prefixed,
 )
 from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.names import FIELD_PREFIX
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.statement_cache import KnownStatements
 
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.keyring.services import DataKey
 
-FIELD_PREFIX: Final = "hw-encrypted:"
 _DOMAIN: Final = b"headerware/hw.field/1"
 _MAX_TOPICS: Final = 1024
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})

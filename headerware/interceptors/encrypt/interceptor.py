@@ -7,10 +7,11 @@ the authenticated data is in :mod:`headerware.interceptors.encrypt.envelope`.
 
 from __future__ import annotations
 
-import math
 import os
+from base64 import b64encode
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from struct import unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, get_args
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
@@ -21,9 +22,10 @@ from headerware.core.errors import (
 from headerware.core.header_text import decode_text, text_bytes
 from headerware.core.headers import Headers
 from headerware.core.hooks import Place
+from headerware.core.native import NativeForm, NativeState
+from headerware.core.record import VERIFIED
 from headerware.interceptors.encrypt.envelope import (
     ALWAYS_BOUND,
-    ENCRYPT_HEADER,
     MAX_BOUND_HEADERS,
     SALT_BYTES,
     TAG_BYTES,
@@ -35,6 +37,7 @@ from headerware.interceptors.encrypt.envelope import (
     sealer,
 )
 from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.names import ENCRYPT_HEADER
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import (
     RECORD_KEY_SCOPE,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from headerware.core.batch import Batch
     from headerware.core.context import Context
     from headerware.core.record import Record
+    from headerware.core.services import Direction
     from headerware.keyring.services import DataKey
 
 _Nulls = Literal["authenticate", "pass"]
@@ -57,6 +61,8 @@ _KeyMode = Literal["plain", "deterministic"]
 _NULL_TAIL_BYTES: Final = TAIL_BYTES + TAG_BYTES
 _TAIL_TEXT_BYTES: Final = text_bytes(_NULL_TAIL_BYTES + 2)
 """The size of the end of a header's text, which differs between records with the same statement."""
+_SALT_NUMBERS: Final = SALT_BYTES // 8
+"""How many numbers of 64 bits a salt is, as native code gets it."""
 _MAX_TOPICS: Final = 1024
 _CHECK_EVERY_MS: Final = 100
 """How long a data key encrypts before its validity is checked again, in milliseconds."""
@@ -167,16 +173,24 @@ def _check_bound(names: Sequence[str]) -> None:
             raise ConfigError("expected names of 1 to 255 bytes", path="bind_headers")
 
 
-class _Topic:
-    """A topic that records are sent to: the function that encrypts them, and its uses since a check."""
+class _Sealing(NamedTuple):
+    """The function that encrypts records under a data key, and what it is made of."""
 
-    __slots__ = ("checked_ms", "data_key", "records", "scope", "seal", "size_bytes")
+    seal: Seal
+    data_key: DataKey
+    statement: bytes
+
+
+class _Topic:
+    """A topic that records are sent to: what encrypts them, and its uses since a check."""
+
+    __slots__ = ("checked_ms", "records", "scope", "sealing", "size_bytes")
 
     def __init__(self, scope: str) -> None:
         self.scope: Final = scope
-        self.data_key: DataKey | None = None
-        self.seal: Seal
-        self.checked_ms: float = -math.inf
+        self.sealing: _Sealing | None = None
+        """Replaced as a whole: several threads may send."""
+        self.checked_ms = 0
         self.records = self.size_bytes = 0
 
 
@@ -212,6 +226,10 @@ class EncryptStep:
         self._shared_bytes = 0
         """The largest size so far of a statement's parts that do not depend on the topic."""
         self._encrypted = self._decrypted = 0
+        self._passes_nulls: Final = options.nulls == "pass"
+        self._max_records: Final = options.data_key_max_uses // _CHECKS_PER_KEY
+        self._max_bytes: Final = options.data_key_max_bytes // _CHECKS_PER_KEY
+        self._current = _Cluster(self._keys.known_cluster())
         self._encrypted_parts: Final[Callable[..., _Parts | None]] = self._encrypting()
         self._plain_parts: Final[Callable[[Record], _Parts | None]] = self._decrypting()
 
@@ -236,6 +254,66 @@ class EncryptStep:
         self._known.prefetch(self._statements(records))
         return batch.remake(("value", "key", "headers"), self._plain_parts, records)
 
+    def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
+        """Return the native form of a batch hook, unless keys of records are encrypted."""
+        if self._secret is not None:
+            return None
+        state = self._native_encryption if direction == "send" else self._native_decryption
+        return NativeForm(partial(state, topic), pays=True)
+
+    def _native_encryption(self, topic: str, batch: Batch) -> NativeState | None:
+        """Return the state with the current data key, if it may encrypt the whole batch without a check."""
+        # Native steps before this one make values smaller, or leave them as they are.
+        records, size_bytes = len(batch), sum(map(len, filter(None, batch.values)))
+        if records > self._max_records or size_bytes > self._max_bytes:
+            return None
+        cluster = self._current if self._current.id is not None else self._find_cluster()
+        to = cluster.topics[topic]
+        sealing = to.sealing
+        if (
+            sealing is None
+            or not 0 <= self._keys.now_ms() - to.checked_ms < _CHECK_EVERY_MS
+            or to.records + records > self._max_records
+            or to.size_bytes + size_bytes > self._max_bytes
+        ):
+            sealing = self._renew(to, cluster.id or "", topic, 0)
+            to.records -= 1  # the check has counted a record, and note() counts all
+
+        def arguments() -> tuple[Any, ...]:
+            return b64encode(sealing.statement), sealing.data_key.secret, self._passes_nulls
+
+        def salts() -> Sequence[int]:
+            return unpack(f"<{_SALT_NUMBERS * records}q", os.urandom(SALT_BYTES * records))
+
+        def note(_batch: Batch, _not_taken: Sequence[int], facts: tuple[int, int]) -> None:
+            encrypted, encrypted_bytes = facts
+            to.records += encrypted
+            to.size_bytes += encrypted_bytes
+            self._encrypted += encrypted
+
+        return NativeState("encrypt", sealing.seal, arguments, salts, note)
+
+    def _native_decryption(self, topic: str, batch: Batch) -> NativeState | None:
+        """Return the state with the data keys of statements that the hooks have accepted.
+
+        Each of them needs no check now.
+        """
+        known = self._known.fresh(topic)
+        verified = [None if local is None else local.get(VERIFIED) for local in batch.locals]
+        signers = {None if facts is None else facts.key_id for facts in verified}
+        if not known or len(signers) > 1:
+            return None
+        signer = signers.pop()
+        verifies = signer is not None or self._signer(topic) is not None
+
+        def arguments() -> tuple[Any, ...]:
+            return verifies, signer, [(b64encode(text), opener.data_key.secret) for text, opener in known]
+
+        def note(batch: Batch, not_taken: Sequence[int], _facts: Any) -> None:
+            self._decrypted += len(batch) - len(not_taken)
+
+        return NativeState("decrypt", (verifies, signer, known), arguments, note=note)
+
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that encryption adds to a record on the wire."""
         siv = SIV_TAG_BYTES if self._secret is not None and record.key else 0
@@ -257,51 +335,59 @@ class EncryptStep:
     def _encrypting(self) -> Callable[[str, Any, Any, Headers], _Parts | None]:
         # One function with everything bound, because it is called for each record.
         now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
-        cluster_of, passes_nulls = self._keys.own_cluster, self._options.nulls == "pass"
+        find_cluster, passes_nulls = self._find_cluster, self._passes_nulls
         encrypts_keys = self._secret is not None
-        max_records = self._options.data_key_max_uses // _CHECKS_PER_KEY
-        max_bytes = self._options.data_key_max_bytes // _CHECKS_PER_KEY
-        current = _Cluster(self._keys.known_cluster())
+        max_records, max_bytes = self._max_records, self._max_bytes
 
         def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
-            nonlocal current
             if value is None and passes_nulls:
                 return None
-            cluster = current
-            if cluster.id is None and cluster_of() is not None:
-                cluster = current = _Cluster(cluster_of())
+            cluster = self._current
+            if cluster.id is None:
+                cluster = find_cluster()
             to = cluster.topics[topic]
             size_bytes = 0 if value is None else len(value)
+            sealing = to.sealing
             if (
-                not 0 <= now_ms() - to.checked_ms < _CHECK_EVERY_MS
+                sealing is None
+                or not 0 <= now_ms() - to.checked_ms < _CHECK_EVERY_MS
                 or to.records >= max_records
                 or to.size_bytes >= max_bytes
             ):
-                self._renew(to, cluster.id or "", topic, size_bytes)
+                sealing = self._renew(to, cluster.id or "", topic, size_bytes)
             else:
                 to.records += 1
                 to.size_bytes += size_bytes
             if encrypts_keys:
                 key = self._cipher_of_keys().encrypt(topic, key)
-            text, sealed = to.seal(random(SALT_BYTES), key, value, headers)
+            text, sealed = sealing.seal(random(SALT_BYTES), key, value, headers)
             self._encrypted += 1
             return sealed, key, new(Headers, (*headers, (ENCRYPT_HEADER, text)))
 
         return encrypted
 
-    def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> None:
+    def _find_cluster(self) -> _Cluster:
+        """Return the cluster and its topics; they are new once the cluster's id is known."""
+        found = self._keys.own_cluster()
+        if found is not None:
+            self._current = _Cluster(found)
+        return self._current
+
+    def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> _Sealing:
         """Check that a topic's data key may encrypt one more record; if not, replace it by a new one."""
         now_ms = self._keys.now_ms()
-        if to.data_key is not None:
+        sealing = to.sealing
+        if sealing is not None:
             # Other threads may go on counting meanwhile.
             (records, to.records), (in_bytes, to.size_bytes) = (to.records, 0), (to.size_bytes, 0)
-            self._keys.data_keys.note_use(to.data_key, to.scope, records=records, size_bytes=in_bytes)
+            self._keys.data_keys.note_use(sealing.data_key, to.scope, records=records, size_bytes=in_bytes)
         data_key = self._keys.data_key_to_encrypt(to.scope, size_bytes)
-        if data_key is not to.data_key:
-            to.seal, to.data_key = self._sealer(data_key, cluster, topic), data_key
+        if sealing is None or data_key is not sealing.data_key:
+            sealing = to.sealing = self._sealing(data_key, cluster, topic)
         to.checked_ms = now_ms
+        return sealing
 
-    def _sealer(self, data_key: DataKey, cluster: str, topic: str) -> Seal:
+    def _sealing(self, data_key: DataKey, cluster: str, topic: str) -> _Sealing:
         statement = Statement(
             key_id=data_key.key_id,
             key_version=data_key.version,
@@ -313,7 +399,7 @@ class EncryptStep:
             bound=self._bound,
         ).encode()
         self._shared_bytes = max(self._shared_bytes, len(statement) - self._topic_bytes(topic))
-        return sealer(data_key.secret, statement, self._bound)
+        return _Sealing(sealer(data_key.secret, statement, self._bound), data_key, statement)
 
     def _topic_bytes(self, topic: str) -> int:
         """Return the size of a statement's parts that depend on the topic."""

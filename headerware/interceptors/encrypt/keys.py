@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import (
     ConfigError,
@@ -17,7 +17,7 @@ from headerware.core.errors import (
     ShreddedError,
     UnboundKeyError,
     WireFormatError,
-    of_option,
+    below,
 )
 from headerware.core.origins import Origins, cluster_port
 from headerware.core.requirement import Unprotected
@@ -51,14 +51,18 @@ class SessionKeys:
             without="in plaintext",
             refusal=lambda advice: DecryptionError(f"expected {expected}, found plaintext{advice}"),
         )
-        with of_option("key_service"), naming_key(options.key_id, "aes-256"):
+        with below("key_service"), naming_key(options.key_id, "aes-256", context.side):
             service = open_key_service(options.key_service, context, path="key_service")
+        limits: dict[str, Any] = {
+            "max_age_ms": options.data_key_max_age_ms,
+            "max_uses": options.data_key_max_uses,
+            "max_bytes": options.data_key_max_bytes,
+        }
         self.data_keys: Final = DataKeys(
             service,
             key_ids=self.accepted,
-            max_age_ms=options.data_key_max_age_ms,
-            max_uses=options.data_key_max_uses,
-            max_bytes=options.data_key_max_bytes,
+            # A dry run sends nothing, so one data key is enough, and the key service is asked once.
+            **({} if context.dry_run else limits),
             cache_entries=options.data_key_cache_entries,
             cache_age_ms=options.data_key_cache_ms,
             timeout_ms=options.key_service_timeout_ms,
@@ -84,7 +88,7 @@ class SessionKeys:
         if statement.key_id not in self.accepted:
             raise DecryptionError(
                 f"it names the key-encryption key {statement.key_id!r}, which is not among the key_ids "
-                f"accepted here"
+                f"accepted here; if its records may be read here, add it to the option key_ids"
             )
         if "/" in statement.topic:
             raise DecryptionError("it names a topic with a slash, which no topic's name has")

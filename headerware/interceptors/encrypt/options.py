@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -12,20 +11,18 @@ from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Role
 from headerware.core.options import from_option, kinds
 from headerware.core.origins import Origins
+from headerware.core.printable import HIDDEN, names_only_variables
 from headerware.core.requirement import Require, requirement
 from headerware.keyring import key_id_problem
 from headerware.keyring.services import KeyServiceOptions, key_service_type
 from headerware.keyring.services.data_keys import CACHE_ENTRIES
-
-_VARIABLE: Final = re.compile(r"\$\{env:[A-Za-z0-9_]+\}")
-"""A text that only names a variable of the environment; a default value could be a secret."""
 
 
 class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
     """The options of all interceptors that encrypt."""
 
     written_as: ClassVar[Mapping[str, str]] = {
-        "keyring": 'write key_service = { type = "file", keyring = "keys.json" }; '
+        "keyring": 'write key_service = { type = "file", keyring = "keys.json" }'
     }
     """Hints for options that other interceptors have."""
     role: ClassVar[Role] = Role.PROTECT
@@ -71,7 +68,7 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
         service = self.key_service
         printable = ("type", *(service.printable if isinstance(service, KeyServiceOptions) else ()))
         return {
-            name: value if name in printable or _names_a_variable(value) else "[hidden]"
+            name: value if name in printable or _names_a_variable(value) else HIDDEN
             for name, value in written.items()
         }
 
@@ -82,4 +79,4 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
 
 
 def _names_a_variable(value: object) -> bool:
-    return isinstance(value, str) and _VARIABLE.fullmatch(value) is not None
+    return isinstance(value, str) and names_only_variables(value)

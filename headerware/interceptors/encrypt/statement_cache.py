@@ -24,6 +24,8 @@ _CHECK_EVERY_MS: Final = 1_000
 """How long a data key decrypts before its validity is checked again, in milliseconds."""
 _MAX_STATEMENTS: Final = 4096
 _MAX_STATEMENTS_BYTES: Final = 4 << 20
+_MAX_FRESH: Final = 256
+"""How many statements are looked through for each batch, to find the fresh ones."""
 _Opener = TypeVar("_Opener")
 
 
@@ -113,6 +115,20 @@ class KnownStatements(Generic[_Opener]):
         if known.statement.signer:
             check_signer(known.statement, record, self._signer)
         return known
+
+    def fresh(self, topic: str) -> tuple[tuple[bytes, StatementOpener[_Opener]], ...]:
+        """Return the statements of a topic whose data keys need no check now; none if many are known.
+
+        The caller checks the signer of each record.
+        """
+        if len(self._remembered) > _MAX_FRESH:
+            return ()
+        now_ms = self._now_ms()
+        return tuple(
+            (encoded, known)
+            for (own, encoded), known in self._remembered.entries().items()
+            if own == topic and 0 <= now_ms - known.checked_ms < _CHECK_EVERY_MS
+        )
 
     def confirm(self, record: Record, encoded: bytes, opener: StatementOpener[_Opener]) -> None:
         """Remember an opener that has decrypted a record."""

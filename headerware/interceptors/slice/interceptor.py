@@ -11,6 +11,7 @@ from msgspec import Meta
 from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.slice.header import HEADER_BYTES, ID_BYTES, MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.reassembly import Reassembler
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headerware.core.batch import Batch
     from headerware.core.context import Context
     from headerware.core.record import Record
+    from headerware.core.services import Direction
 
 _DEFAULT_MAX_BYTES: Final = 900_000
 
@@ -132,6 +134,7 @@ class SliceStep:
         "close",
         "is_due",
         "on_consume",
+        "on_consume_batch",
         "on_send",
         "on_send_batch",
         "poll",
@@ -149,6 +152,7 @@ class SliceStep:
         self.on_send: Final = splitter.on_send
         self.on_send_batch: Final = splitter.on_send_batch
         self.on_consume: Final = reassembler.on_consume
+        self.on_consume_batch: Final = reassembler.on_consume_batch
         self.poll: Final = reassembler.poll
         self.is_due: Final = reassembler.is_due
         self.revoke: Final = reassembler.revoke
@@ -158,6 +162,14 @@ class SliceStep:
         self.waiting_offsets: Final = reassembler.waiting_offsets
         self.reached: Final = reassembler.reached
         self.close: Final = reassembler.close
+
+    def native_form(self, direction: Direction, topic: str) -> NativeForm:  # noqa: ARG002 - as asked for
+        """Return the native form of a batch hook: whatever is split or reassembled is left to Python."""
+        if direction == "send":
+            fits = NativeState("fits", None, lambda: (self._splitter.fits_bytes,))
+            return NativeForm(lambda _batch: fits)
+        unsliced = NativeState("unsliced", None, tuple)
+        return NativeForm(lambda _batch: None if self._reassembler.is_waiting() else unsliced)
 
     def stats(self) -> dict[str, int]:
         """Return the counters of both directions."""
@@ -169,12 +181,12 @@ class Splitter:
 
     __slots__ = (
         "_context",
-        "_fits_bytes",
         "_lock",
         "_max_bytes",
         "_max_message_bytes",
         "_sliced",
         "_slices",
+        "fits_bytes",
     )
 
     def __init__(self, context: Context, *, max_bytes: int, max_message_bytes: int) -> None:
@@ -186,7 +198,7 @@ class Splitter:
         self._slices = 0
         # A record up to this size takes less than half of the limit, and the steps to the right may take the
         # other half. In on_send a character of a name counts as one byte, but it can take four.
-        self._fits_bytes = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_MAX_BYTES
+        self.fits_bytes: int = (max_bytes // 2 - _FRAME_BYTES) // _UTF8_MAX_BYTES
 
     def on_send(self, record: Record) -> Record | FanOut:
         """Return the record itself if it fits, or else its slices."""
@@ -210,7 +222,7 @@ class Splitter:
                 size += len(key)
         except TypeError:  # faster than asking each value whether it is null
             return value is None
-        return size <= self._fits_bytes
+        return size <= self.fits_bytes
 
     def stats(self) -> dict[str, int]:
         """Return the counts of split messages and of their slices."""

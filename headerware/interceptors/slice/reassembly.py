@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import structs
 
+from headerware.core.batch import header_names
 from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import Closes, Counts, Reassembles
@@ -39,6 +40,7 @@ from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from headerware.core.batch import Batch
     from headerware.core.hooks import HookResult
 
 MAX_CLOSED: Final = 10_000
@@ -118,6 +120,14 @@ class Reassembler(Reassembles, Counts, Closes):
         if self._pending:
             self._advance(record)
         return record
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Return a batch without slices; if there are any, or some wait, leave all to :meth:`on_consume`."""
+        return batch.leave() if self._pending or SLICE_HEADER in header_names(batch.headers) else batch
+
+    def is_waiting(self) -> bool:
+        """Return whether a message is incomplete."""
+        return bool(self._pending)
 
     def poll(self, now_ms: int) -> list[ReassemblyError]:
         """Give up messages that have waited too long; return all errors since the last poll."""

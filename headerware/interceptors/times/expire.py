@@ -6,22 +6,28 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 
 import msgspec
 
+from headerware.core.batch import header_names
 from headerware.core.errors import ConfigError, ExpiredError, InterceptorError, WireFormatError
 from headerware.core.hooks import DROP, HookResult, Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 from headerware.interceptors.times.moments import (
     EXPIRES_HEADER,
     Milliseconds,
     SendRule,
     check_rules,
+    decode_moment,
     moment_of,
     require_ms,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.headers import Headers
     from headerware.core.record import Record
+    from headerware.core.services import Direction
 
 _Expired = Literal["drop", "refuse"]
 _Malformed = Literal["keep", "refuse"]
@@ -85,7 +91,7 @@ class Expire(Interceptor, frozen=True, kw_only=True):
 class ExpireStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller."""
 
-    __slots__ = ("_expired", "_malformed", "_now_ms", "_options", "_rule", "on_send")
+    __slots__ = ("_expired", "_malformed", "_now_ms", "_options", "_rule", "on_send", "on_send_batch")
 
     def __init__(self, options: Expire, context: Context) -> None:
         self._options = options
@@ -93,6 +99,7 @@ class ExpireStep:
         self._rule = SendRule(EXPIRES_HEADER, options.after_ms, options.after_ms_by_topic, context.now_ms)
         # Bound here, to save a call for each record.
         self.on_send: Callable[[Record], Record] = self._rule.on_send
+        self.on_send_batch: Callable[[Batch], Batch] = self._rule.on_send_batch
         self._expired = self._malformed = 0
 
     def on_consume(self, record: Record) -> HookResult:
@@ -117,6 +124,26 @@ class ExpireStep:
             f"found {late_ms} ms"
         )
 
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Leave the records that may have expired to :meth:`on_consume`."""
+        if EXPIRES_HEADER not in header_names(batch.headers):
+            return batch
+        since_ms = self._now_ms() - self._options.clock_skew_ms
+        left = [at for at, headers in enumerate(batch.headers) if not _lives(headers, since_ms)]
+        return batch.replace(not_taken=left) if left else batch
+
+    def native_form(self, direction: Direction, topic: str) -> NativeForm:
+        """Return the native form of a batch hook."""
+        made_of = self._rule.after_ms(topic), self._options.clock_skew_ms
+
+        def note(_batch: Batch, _not_taken: Sequence[int], written: int) -> None:
+            self._rule.written += written
+
+        state = NativeState("unexpired", made_of, lambda: made_of, lambda: (self._now_ms(),))
+        if direction == "send":
+            state = state._replace(step="expire", note=note)
+        return NativeForm(lambda _batch: state)
+
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
         """Return an upper bound of the bytes that a lifetime adds to a record on the wire."""
         return self._rule.overhead_bytes()
@@ -124,3 +151,12 @@ class ExpireStep:
     def stats(self) -> dict[str, int]:
         """Return the counts of lifetimes written, of expired records, and of unreadable lifetimes."""
         return {"written": self._rule.written, "expired": self._expired, "malformed": self._malformed}
+
+
+def _lives(headers: Headers, since_ms: int) -> bool:
+    """Return whether there is no lifetime, or one that has not ended before a time."""
+    found = [value for name, value in headers if name == EXPIRES_HEADER]
+    try:
+        return len(found) < 2 and all(decode_moment(value, EXPIRES_HEADER) >= since_ms for value in found)
+    except WireFormatError:
+        return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from headerware.core.batch import Repeated, header_names
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, InterceptorError, WireFormatError
 from headerware.core.topics import TopicPatterns, check_patterns
@@ -17,6 +18,7 @@ from headerware.core.topics import TopicPatterns, check_patterns
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headerware.core.batch import Batch
     from headerware.core.headers import HeaderValue
     from headerware.core.record import Record
 
@@ -132,6 +134,23 @@ class SendRule:
         self.written += 1
         value = encode_moment(min(self._now_ms() + after_ms, MAX_MOMENT_MS))
         return record.with_headers(record.headers.add(self._name, value))
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Write the same moment into all records, or leave them to :meth:`on_send`."""
+        after_ms = self.after_ms(batch.topic)
+        if self._name in header_names(batch.headers):
+            return batch.leave()
+        if after_ms is None:
+            return batch
+        if None in batch.values:
+            return batch.leave()
+        self.written += len(batch)
+        value = encode_moment(min(self._now_ms() + after_ms, MAX_MOMENT_MS))
+        return batch.append_header(self._name, Repeated(value, len(batch)))
+
+    def after_ms(self, topic: str) -> int | None:
+        """Return the time until the moment for a topic's records; None if they get none."""
+        return self._after[topic]
 
     def overhead_bytes(self) -> int:
         """Return an upper bound of the bytes that a moment adds to a record on the wire."""

@@ -30,7 +30,14 @@ from headerware.core.errors import (
     NoSuchKeyError,
 )
 from headerware.core.options import PATH
-from headerware.keyring.file import MAX_STALE_MS, KeyringFile, Permissions, of_keyring_option
+from headerware.keyring.file import (
+    MAX_STALE_MS,
+    KeyringFile,
+    Permissions,
+    check_keyring,
+    naming_file,
+    of_keyring_option,
+)
 from headerware.keyring.services.service import KeyServiceOptions, Wrapped
 
 if TYPE_CHECKING:
@@ -45,6 +52,10 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 DATA_KEY_BYTES: Final = range(16, 65)
 _DOMAIN: Final = b"headerware wrapped key\0"
+_PUBLIC_ONLY: Final = (
+    "; it has public keys only, and `keys export-public` leaves out keys that decrypt: copy the keyring that "
+    "records are written with"
+)
 
 
 class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
@@ -83,6 +94,11 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
         if self.counter is not None and self.root is None:
             raise ConfigError("only snapshots have counters: set root, too", path="counter")
 
+    def check_files(self) -> None:
+        """Read the keyring and the file of its root if this machine has them."""
+        with of_keyring_option("keyring", "root"):
+            check_keyring(self.keyring, self.root)
+
     def open(self, context: Context) -> FileKeyService:
         """Read the keyring, and return the service.
 
@@ -117,7 +133,7 @@ class FileKeyService:
         """Wrap under the version that is active now; see :class:`KeyService`."""
         now_ms = self._now_ms()
         keyring = self._keyring(now_ms)
-        versions = _versions(keyring, key_id)
+        versions = self._versions(keyring, key_id)
         try:
             key = keyring.current_key(key_id, "wrap", now_ms)
         except KeyringError as error:
@@ -145,6 +161,14 @@ class FileKeyService:
         except KeyringError as error:
             raise KeyServiceUnavailableError(str(error)) from error
 
+    def _versions(self, keyring: Keyring, key_id: str) -> tuple[Key, ...]:
+        try:
+            with naming_file(self._file.path):
+                return keyring.versions(key_id)
+        except KeyringError as error:
+            advice = "" if keyring.is_secret else _PUBLIC_ONLY
+            raise NoSuchKeyError(f"{error}{advice}") from error
+
     def _find(self, key_id: str, version: int, now_ms: int) -> Key:
         self._keyring(now_ms)
         try:
@@ -155,7 +179,7 @@ class FileKeyService:
                     f"{error} when it was last read; now {self._file.failure}"
                 ) from error
         keyring = self._keyring(now_ms)
-        newest = _versions(keyring, key_id)[-1].version
+        newest = self._versions(keyring, key_id)[-1].version
         if keyring.may_get(key_id, version) and self._awaited.waits((key_id, version)):
             raise NoSuchKeyError(
                 f"key {key_id!r} has no version {version} here yet, the newest is {newest}: distribute the "
@@ -212,10 +236,3 @@ def _version_of(wrapped: bytes) -> int:
     if layout != _LAYOUT:
         raise InvalidWrappedKeyError(f"expected layout {_LAYOUT} of a wrapped key, found {layout}")
     return int(version)
-
-
-def _versions(keyring: Keyring, key_id: str) -> tuple[Key, ...]:
-    try:
-        return keyring.versions(key_id)
-    except KeyringError as error:
-        raise NoSuchKeyError(str(error)) from error

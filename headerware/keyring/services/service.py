@@ -8,11 +8,11 @@ table ``{type = "vault", url = ...}``. Other packages add services by entry poin
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from headerware.core.errors import KeyDeletedError, PluginError
 from headerware.core.options import from_option
-from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.plugins import Catalogue, has_methods, require_arguments
 from headerware.core.typed_options import SecretOptions
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ class Wrapped(NamedTuple):
     """The version of the key-encryption key, if the service states it; for people and counters."""
 
 
-@runtime_checkable
 class KeyService(Protocol):
     """Wrap data keys under key-encryption keys that it holds.
 
@@ -146,7 +145,7 @@ def open_key_service(options: Any, context: Context, *, path: str = "service") -
     """
     found = from_option(options, key_service_type, path=path)
     service = found.open(context) if isinstance(found, KeyServiceOptions) else found
-    if not isinstance(service, KeyService):
+    if not has_methods(service, _CALLED):
         shown = service.__name__ if isinstance(service, type) else type(service).__name__
         raise PluginError(
             f"expected a key service, an object with wrap, unwrap and close, found {shown}", path=path

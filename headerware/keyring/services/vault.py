@@ -29,7 +29,7 @@ from headerware.core.errors import (
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import changeable_by_others, read_plain
+from headerware.core.plain_files import changeable_by_others, read_plain, why_unreadable
 from headerware.core.remote import require_safe_address
 from headerware.keyring.services.service import KeyServiceOptions, Wrapped, require_undeleted
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _CIPHERTEXT: Final = re.compile(rb"vault:v([1-9]\d{0,8}):[A-Za-z0-9+/]+={0,2}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 """The names that transit's keys can have; no other text may become a part of the address."""
+_TOKEN: Final = re.compile(r"(?:hv)?[sbr]\.[A-Za-z0-9_-]{20,}(?:\.[A-Za-z0-9]+)?")
+"""The tokens that Vault makes; an older one has no ``hv``, and one of a namespace ends with its id."""
 _MAX_TOKEN_BYTES: Final = 8192
 _DOMAIN: Final = b"headerware\0"
 """A prefix of the context, so that no other ciphertext under the same key passes for a data key."""
@@ -100,6 +102,8 @@ class Vault(KeyServiceOptions, frozen=True, kw_only=True):
         require_safe_address(self.url, what="data keys", allow_http=self.allow_http, path="url")
         if (self.token is None) == (self.token_file is None):
             raise ConfigError("expected either token or token_file", path="token")
+        if self.token_file is not None and _TOKEN.fullmatch(os.path.basename(self.token_file)):  # noqa: PTH119 - options are plain text
+            raise ConfigError("expected a path, found a token; give it by token", path="token_file")
         if self.token is not None and not _is_token(self.token):
             raise ConfigError("expected one line of printable text", path="token")
 
@@ -224,8 +228,9 @@ def _read_token(path: str) -> str:
         content, status = read_plain(path, _MAX_TOKEN_BYTES)
         token = content.decode().strip()
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        raise KeyServiceUnavailableError(f"token_file {os.fspath(path)} cannot be read: {reason}") from None
+        raise KeyServiceUnavailableError(
+            f"token_file {os.fspath(path)} cannot be read: {why_unreadable(path, error)}"
+        ) from None
     if problem := changeable_by_others(path, status):
         raise KeyServiceUnavailableError(f"token_file {os.fspath(path)} {problem}")
     if not _is_token(token):

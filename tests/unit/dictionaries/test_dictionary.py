@@ -90,7 +90,9 @@ class TestUse:
         use = Use.first("orders", "Application/JSON; charset=utf-8", ID, SINCE)
         assert use.key == b"use/orders/application/json"
 
-    @pytest.mark.parametrize(("topic", "kind"), [("a/b", None), ("", None), ("a", "json"), ("a", "a/b/c")])
+    @pytest.mark.parametrize(
+        ("topic", "kind"), [("a/b", None), ("..", None), ("", None), ("a", "json"), ("a", "a/b/c")]
+    )
     def test_refuses_what_cannot_be(self, topic: str, kind: str | None) -> None:
         with pytest.raises(DictionaryError, match="no such use"):
             Use.first(topic, kind, ID, SINCE)

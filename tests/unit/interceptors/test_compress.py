@@ -16,7 +16,8 @@ from headerware.core.errors import CompressionError, ConfigError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Place, Role
 from headerware.core.record import Record
-from headerware.interceptors.compress import COMPRESS_HEADER, FIRST_BYTES, Compress, is_compressed
+from headerware.dictionaries.dictionary import COMPRESS_HEADER
+from headerware.interceptors.compress import FIRST_BYTES, Compress, is_compressed
 
 TEXT = b'{"order": 1, "status": "new", "amount": 12.5}, ' * 20
 CODECS = pytest.mark.parametrize("codec", ["zstd", "gzip"])

@@ -12,10 +12,10 @@ from headerware.core.errors import CompressionError, ConfigError, DictionaryErro
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.dictionaries import Dictionary, FolderDictionaries
-from headerware.dictionaries.dictionary import decode_mark, encode_mark
+from headerware.dictionaries.dictionary import COMPRESS_HEADER, decode_mark, encode_mark
 from headerware.dictionaries.folder import FolderDictionaryStore
-from headerware.dictionaries.store import publish
-from headerware.interceptors.compress import COMPRESS_HEADER, Compress
+from headerware.dictionaries.store import DictionaryStore, publish
+from headerware.interceptors.compress import Compress
 from tests.airports import airports, trained
 
 if TYPE_CHECKING:
@@ -186,6 +186,15 @@ class TestOptions:
     def test_that_cannot_work_are_refused(self, options: dict[str, Any], problem: str) -> None:
         with pytest.raises(ConfigError, match=problem):
             Compress(**options)
+
+    def test_of_another_class_have_all_members(self) -> None:
+        members = {name: lambda *_: None for name in vars(DictionaryStore) if not name.startswith("_")}
+        Compress(dictionaries=type("Complete", (), members)())
+
+        for missing in members:
+            without = {name: member for name, member in members.items() if name != missing}
+            with pytest.raises(ConfigError, match="expected a store of dictionaries, found Incomplete"):
+                Compress(dictionaries=type("Incomplete", (), without)())
 
     def test_closing_releases_the_store(self, tmp_path: Path) -> None:
         session = Chain([Compress(dictionaries=FolderDictionaries(path=str(tmp_path)))]).open()

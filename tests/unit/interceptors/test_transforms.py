@@ -303,7 +303,7 @@ class TestConfiguration:
     def test_in_a_file_is_refused_with_the_files_name(self, tmp_path: Path) -> None:
         file = tmp_path / "connector.properties"
         file.write_text(MASK.replace("mask.fields", "mask.feilds"))
-        with pytest.raises(ConfigError, match=r"connector\.properties: transforms\.mask\.feilds"):
+        with pytest.raises(ConfigError, match=r"connector\.properties:4:1: transforms\.mask\.feilds"):
             Chain([Transforms(file=str(file))]).open()
 
     @pytest.mark.parametrize("config", [5, ["transforms=mask"], object()])

@@ -6,6 +6,7 @@ import math
 import re
 import traceback
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,6 +136,7 @@ class TestKey:
             "lkc-1/orders[03]",
             "lkc-1/orders[-1]",
             "lkc-1/a b[3]",
+            "lkc-1/..[3]",
             "",
         ],
     )
@@ -485,10 +487,14 @@ class TestLifecycle:
         with pytest.raises(KeyringError, match=f"^{name}: expected a moment with a time zone, found one"):
             change(ring)
 
-    def test_an_expired_new_version_is_refused_with_its_end_in_utc(self) -> None:
+    @pytest.mark.parametrize("change", [with_rotation, partial(with_new_key, algorithm="ed25519")])
+    def test_an_expired_new_version_is_refused_with_its_end_in_utc(
+        self, change: Callable[..., Keyring]
+    ) -> None:
         ended = datetime(2020, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+        ring = with_new_key(Keyring(), "k", "ed25519") if change is with_rotation else Keyring()
         with pytest.raises(KeyringError, match="its not_after is 2019-12-31T19:00:00Z"):
-            with_rotation(with_new_key(Keyring(), "k", "ed25519"), "k", not_after=ended)
+            change(ring, "k", not_after=ended)
 
     def test_moments_of_any_zone_are_kept_in_utc_and_in_whole_seconds(self) -> None:
         zoned = LATER.astimezone(timezone(timedelta(hours=5))).replace(microsecond=7)

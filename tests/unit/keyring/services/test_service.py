@@ -8,9 +8,11 @@ import pytest
 
 from headerware import ConfigError, Context, PluginError
 from headerware.core import plugins
-from headerware.keyring import with_new_key
+from headerware.core.errors import NoSuchKeyError
+from headerware.keyring import read_keyring, with_new_key
+from headerware.keyring.lifecycle import public_part
 from headerware.keyring.services import FileKeys, KeyServiceOptions, key_service_type, open_key_service
-from headerware.keyring.writing import edit_keyring
+from headerware.keyring.writing import edit_keyring, write_public_keyring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +83,26 @@ class TestObjects:
         options = FileKeys(keyring=str(path))
         service = open_key_service(options, Context())
         assert open_key_service(service, Context()) is service
+
+    def test_that_pass_calls_on_are_taken_on_each_python(self, tmp_path: Path) -> None:
+        edit_keyring(
+            tmp_path / "keys.json", lambda ring: with_new_key(ring, "orders", "aes-256"), create=True
+        )
+        service = FileKeys(keyring=str(tmp_path / "keys.json")).open(Context())
+
+        class Proxy:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(service, name)
+
+        proxy = Proxy()
+        assert open_key_service(proxy, Context()) is proxy
+
+    def test_of_a_file_name_it_and_say_that_public_keys_do_not_decrypt(self, tmp_path: Path) -> None:
+        edit_keyring(tmp_path / "keys.json", lambda ring: with_new_key(ring, "shop", "ed25519"), create=True)
+        write_public_keyring(tmp_path / "public.json", public_part(read_keyring(tmp_path / "keys.json"))[0])
+        service = FileKeys(keyring=str(tmp_path / "public.json")).open(Context())
+        with pytest.raises(NoSuchKeyError, match=r"public\.json: there is no key 'orders'.*export-public"):
+            service.wrap("orders", KEY, b"c")
 
     @pytest.mark.parametrize("given", [object(), 7, KeyServiceOptions()])
     def test_that_are_no_service_are_refused(self, given: Any) -> None:
