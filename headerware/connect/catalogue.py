@@ -16,7 +16,7 @@ from headerware.connect.errors import ConnectPluginError, NoPartError, UnknownCl
 from headerware.connect.modes import STRICT, Mode
 from headerware.core import plugins
 from headerware.core.plugins import load_symbol
-from headerware.core.suggestions import closest
+from headerware.core.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -109,14 +109,15 @@ class Catalogue(plugins.Catalogue[Kind]):
     def unknown(self, word: str, *, path: str = "", mode: Mode = STRICT) -> ConnectPluginError:
         """Return the error for an unknown name."""
         known = self.names(mode)
+        known_are = f"known: {', '.join(known)}"
         if mode != STRICT and self._names.get(_simple(word.partition("$")[0])) in self._not_in_kafka:
-            hint = "Kafka does not have it, so only the strict mode does"
+            hint = f"; Kafka does not have it, so only the strict mode does; {known_are}"
+        elif instead := _instead(word, self._elsewhere()):
+            hint = f"; {instead}; {known_are}"
         else:
-            hint = _name_hint(word, known, self._elsewhere())
-        hint += ("" if hint.endswith("?") else ";") + " " if hint else ""
-        return UnknownClassError(
-            f"there is no {self.what} {word!r}; {hint}known: {', '.join(known)}", path=path
-        )
+            meant = _meant(word, known)
+            hint = did_you_mean(meant, [meant] if meant else [], then=known_are)
+        return UnknownClassError(f"there is no {self.what} {word!r}{hint}", path=path)
 
     def _is_known(self, name: str, mode: Mode) -> bool:
         return mode == STRICT or name not in self._not_in_kafka
@@ -126,11 +127,10 @@ class Catalogue(plugins.Catalogue[Kind]):
         base, _, part = name.partition("$")
         if part in _PARTS and _has_parts(loaded):
             return getattr(loaded, part)
-        parts = " or ".join(f"{base}${each}" for each in _PARTS)
-        if part.capitalize() in _PARTS:
-            parts = f"{base}${part.capitalize()}"
-        right = parts if _has_parts(loaded) else base
-        raise UnknownClassError(f"there is no {self.what} {name!r}; did you mean {right}?", path=path)
+        parts = _has_parts(loaded)
+        right = [f"{base}${each}" for each in _PARTS] if parts else [base]
+        hint = did_you_mean(name if parts else base, right, then=f"known: {', '.join(right)}")
+        raise UnknownClassError(f"there is no {self.what} {name!r}{hint}", path=path)
 
     def _elsewhere(self) -> dict[str, str]:
         """Return a hint for each name of the other catalogue."""
@@ -182,25 +182,35 @@ _DRAFT: Final[Mapping[str, str]] = MappingProxyType(
 """The current names of transforms, by their names in the draft of KIP-66."""
 
 
-def _name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
-    """Return a hint at the right name, or no text; ``elsewhere`` has hints for names of another kind."""
+def _instead(name: str, elsewhere: Mapping[str, str]) -> str:
+    """Return what to use instead of a name that is of another kind, or is written in another way; or no text.
+
+    ``elsewhere`` has hints for names of another kind.
+    """
     bare = name.strip("\"'")
     if bare != name:
         return f"write it without quotes: {bare}"
-    base, _, part = name.partition("$")
-    if base in _FOREIGN:
-        return _FOREIGN[base]
-    simple = base.rpartition(".")[2]
-    if not part and simple.capitalize() in _PARTS:
-        # Other languages name an inner class like this: MaskField.Value.
-        base, _, part = base.rpartition(".")
-        simple = base.rpartition(".")[2]
+    if foreign := _FOREIGN.get(name.partition("$")[0]):
+        return foreign
+    simple, _ = _split(name)
     if simple in _DRAFT:
         return f"this is its name in the draft of KIP-66; use {_DRAFT[simple]}"
-    if simple in elsewhere:
-        return elsewhere[simple]
+    return elsewhere.get(simple, "")
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """Return the known name that is most like a name, with the part of the name; or no text."""
+    simple, part = _split(name)
     near = closest(simple, known)
     if near is None:
         return ""
     part = part.capitalize() if part.capitalize() in _PARTS else part
-    return f"did you mean {near}{'$' + part if part else ''}?"
+    return f"{near}${part}" if part else near
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the simple name of a class, and its part, which other languages put after a dot."""
+    base, _, part = name.partition("$")
+    if not part and _simple(base).capitalize() in _PARTS:
+        base, _, part = base.rpartition(".")
+    return _simple(base), part

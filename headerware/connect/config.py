@@ -136,8 +136,8 @@ def refuse_quotes(names: Iterable[str], path: str) -> None:
 
 def _unknown(name: str, known: Mapping[str, ConfigKey]) -> str:
     draft = _DRAFT_KEYS.get(name)
-    hint = f"did you mean {draft!r}? " if draft in known else did_you_mean(name, known)
-    return f"there is no such key; {hint}there are: {', '.join(known) or 'none'}"
+    there_are = f"there are: {', '.join(known) or 'none'}"
+    return f"there is no such key{did_you_mean(draft if draft in known else name, known, then=there_are)}"
 
 
 _DRAFT_KEYS: Final[Mapping[str, str]] = MappingProxyType(

@@ -256,7 +256,8 @@ def _refuse_misspelt(config: Mapping[str, Any]) -> None:
         if root not in {_TRANSFORMS, _PREDICATES} and (
             near := closest(root.lower(), (_TRANSFORMS, _PREDICATES), cutoff=_ALIKE)
         ):
-            raise ConnectConfigError(f"did you mean {near}{key.removeprefix(root)}?", path=key)
+            meant = near + key.removeprefix(root)
+            raise ConnectConfigError(f"unknown key{did_you_mean(meant, [meant])}", path=key)
 
 
 def _lines(config: Mapping[str, Any], root: str, aliases: Iterable[str], mode: Mode) -> dict[str, _Lines]:
@@ -276,11 +277,8 @@ def _lines(config: Mapping[str, Any], root: str, aliases: Iterable[str], mode: M
 
 def _no_owner(key: str, root: str, aliases: Iterable[str]) -> list[str]:
     known = list(aliases)
-    hint = did_you_mean(key.split(".")[1], known)
-    raise ConnectConfigError(
-        f"this belongs to none of the aliases in {root!r}; {hint}there are: {', '.join(known) or 'none'}",
-        path=key,
-    )
+    hint = did_you_mean(key.split(".")[1], known, then=f"there are: {', '.join(known) or 'none'}")
+    raise ConnectConfigError(f"this belongs to none of the aliases in {root!r}{hint}", path=key)
 
 
 def _predicate(alias: str, lines: _Lines, mode: Mode, made: ExitStack) -> Predicate:

@@ -81,6 +81,21 @@ def parse_connector(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
     return _named(outer, inner)
 
 
+def position_of_key(text: str, key: str) -> tuple[int, int] | None:
+    """Return the line and the column of a key of a connector's text, or None.
+
+    If the text does not have the key, the position is that of the longest beginning that it has, such as
+    ``transforms.mask`` of ``transforms.mask.type``.
+    """
+    while key:
+        written = re.escape(key)
+        if found := re.search(rf'^[ \t\f]*({written})(?=[\s=:]|$)|("{written}")\s*:', text, re.MULTILINE):
+            at = found.start(found.lastindex or 0)
+            return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        key = key.rpartition(".")[0]
+    return None
+
+
 def _named(outer: dict[str, Any], inner: dict[str, str]) -> dict[str, str]:
     for key in outer:
         if key not in _DESCRIBING:

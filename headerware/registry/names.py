@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.registry.registry import Registry
+    from headerware.registry.values import Encoding
 
 
 class Names:
@@ -24,19 +25,24 @@ class Names:
         registry: the registry that holds them.
     """
 
-    __slots__ = ("_ids", "_names", "foreign")
+    __slots__ = ("_encodings", "_ids", "_names", "foreign")
 
     def __init__(self, registry: Registry) -> None:
         entries = (*built_in().entries, *registry.entries)
         written = {entry.name: entry for entry in entries if entry.retired is None}
         self._names: Final = {int(entry.id): entry.name for entry in entries}
         self._ids: Final = {name: int(entry.id) for name, entry in written.items()}
+        self._encodings: Final = {entry.name: entry.encoding for entry in entries}
         self.foreign: Final = frozenset(name for name, entry in written.items() if entry.foreign)
         """Names that other software defines and looks for: their ids are used only on demand."""
 
     def id_of(self, name: str) -> int | None:
         """Return the id to write for a name, or None for a name that has none or whose id is retired."""
         return self._ids.get(name)
+
+    def encoding_of(self, name: str) -> Encoding | None:
+        """Return the encoding of a header's value, or None for a name that is not registered."""
+        return self._encodings.get(name)
 
     def name_of(self, header_id: int) -> str | None:
         """Return the name of an id, retired or not, or None for an unknown one."""

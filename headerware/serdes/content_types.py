@@ -256,6 +256,17 @@ class ContentTypeHeader:
         """Return the content type that headers state, or None if there is none or it is null."""
         return last_stated(headers, self.names)
 
+    def of_others(self, headers: Headers) -> str:
+        """Return advice for the end of an error, if headers state the content type of another serde."""
+        value = self.stated(headers)
+        read = _read(value)
+        if value is None or read is None or value == self._own or self._fits(value):
+            return ""
+        return (
+            f"; its {self.name} is {read.essence!r}: use the serde that wrote it, or polyglot, which reads "
+            "by content type"
+        )
+
     def codec(self, headers: Headers) -> str:
         """Return Python's codec for the charset that the headers state, or the serde's own."""
         value = last_stated(headers, self.names)

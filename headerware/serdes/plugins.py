@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import PluginError
+from headerware.core.errors import PluginError, below
 from headerware.core.plugins import Catalogue, require_arguments
-from headerware.serdes.serde import Deserializer, Serde, SerdeContext, Serializer
+from headerware.serdes.serde import Serde, SerdeContext, is_serializer_or_deserializer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ _CALLED: Final = {"serialize": ("topic", "headers", "value"), "deserialize": ("t
 
 def require_serde(serde: Any, *, path: str = "") -> None:
     """Raise PluginError for an object that can neither serialize nor deserialize; None passes."""
-    if serde is None or isinstance(serde, Serde | Serializer | Deserializer):
+    if serde is None or isinstance(serde, Serde) or is_serializer_or_deserializer(serde):
         return
     if not callable(serde) or isinstance(serde, type):
         shown = type(serde).__name__
@@ -68,9 +68,10 @@ def open_serde(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
     A callable is treated as a function of confluent-kafka: ``serializer(obj, ctx)`` on send,
     ``deserializer(data, ctx)`` on consume.
     """
-    found = serde.open(context) if isinstance(serde, Serde) else serde
+    with below(path):
+        found = serde.open(context) if isinstance(serde, Serde) else serde
     require_serde(found, path=path)
-    if isinstance(found, Serializer | Deserializer):
+    if is_serializer_or_deserializer(found):
         require_arguments(found, _CALLED, path=path)
         return found
     from headerware.serdes.confluent.functions import from_confluent  # noqa: PLC0415 - it imports confluent_kafka

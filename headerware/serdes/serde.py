@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkab
 
 import msgspec
 
+from headerware.core.plugins import has_methods
 from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Deserializer(Protocol):
             SerdeError: the bytes do not follow the format.
         """
         ...
+
+
+def is_serializer_or_deserializer(found: Any) -> bool:
+    """Return whether an object has the method of a serializer or of a deserializer."""
+    return has_methods(found, ("serialize",)) or has_methods(found, ("deserialize",))
 
 
 class SerdeContext(msgspec.Struct, frozen=True, kw_only=True):

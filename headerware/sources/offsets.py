@@ -138,10 +138,9 @@ class OffsetEntry:
         if not isinstance(name, str):
             raise SourceError(f"expected the name of a property as text, found {type(name).__name__}")
         if name not in self._properties:
-            known = ", ".join(sorted(self._properties)) or "none"
-            raise SourceError(
-                f"the offset has no property {name!r}; {did_you_mean(name, self._properties)}it has: {known}"
-            )
+            it_has = f"it has: {', '.join(sorted(self._properties)) or 'none'}"
+            hint = did_you_mean(name, self._properties, then=it_has)
+            raise SourceError(f"the offset has no property {name!r}{hint}")
         return deepcopy(self._properties[name])
 
     def replace(self, **changes: Any) -> OffsetEntry:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
+from headerware.core.plain_files import require_path
 from headerware.core.toml import read_toml
 from headerware.kafka.settings import dotted
 
@@ -27,6 +28,7 @@ def source_files(path: str | os.PathLike[str]) -> list[Path]:
     Raises:
         ConfigError: the folder has no file of a source.
     """
+    require_path(path)
     given = Path(path)
     if not given.is_dir():
         return [given]
@@ -49,6 +51,7 @@ def read_source_file(path: str | os.PathLike[str], texts: dict[str, str]) -> dic
     Raises:
         ConfigError: the file or ``kafka.toml`` cannot be read.
     """
+    require_path(path)
     file = Path(path)
     table = read_toml(file, read_text, texts)
     shared = _shared(file.with_name(SHARED), texts)
@@ -57,6 +60,7 @@ def read_source_file(path: str | os.PathLike[str], texts: dict[str, str]) -> dic
         raise ConfigError(f"expected a table, found {type(own).__name__}", path=f"{file}: kafka")
     kafka = {**shared, **dotted(own)}
     if isinstance(kafka.get(FILE), str):
+        require_path(kafka[FILE], f"{file}: kafka.{FILE}")
         kafka[FILE] = str(file.parent / kafka[FILE])
     return {**table, "kafka": kafka}
 

@@ -198,9 +198,7 @@ class TableReader:
         metadata = admin.metadata(self._topic)
         found = metadata.topics[self._topic]
         if found.error is None:
-            # A mock cluster names no existing controller, and cannot describe configurations.
-            if metadata.controller_id in metadata.brokers:
-                self._check_policy(deadline)
+            self._check_policy(deadline)
             return len(found.partitions)
         if kind_of(found.error) is Kind.UNKNOWN_TOPIC:
             return None
@@ -359,7 +357,7 @@ def _create_topic(admin: Admin, topic: str, replication_factor: int) -> None:
         if kind_of(error) is Kind.TOPIC_EXISTS:
             return
         kind = UnreachableError if kind_of(error) in NO_ANSWER else RegistryError
-        raise kind(f"cannot create topic {error.args[0].str()}") from error
+        raise kind(f"cannot create the topic: {error.args[0].str()}") from error
 
 
 def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) -> None:

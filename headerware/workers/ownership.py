@@ -34,6 +34,7 @@ from headerware.core.errors import HeaderwareError
 from headerware.core.printable import printable
 from headerware.kafka.admin import Admin
 from headerware.kafka.errors import Kind, kind_of, with_text
+from headerware.kafka.wrong_properties import explaining_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -122,16 +123,17 @@ class Lease:
         own = {name: value for name, value in conf.items() if name != "group.instance.id"}
         # Also with a client.id of the settings, which processes may share.
         self._client_id: Final = f"{conf.get('client.id', group_id)}-{socket.gethostname()}-{os.getpid()}"
-        self._consumer: Final = cimpl.Consumer(
-            {
-                "log_level": 0,  # errors are raised
-                **own,
-                "client.id": self._client_id,
-                **({} if conf.get("group.protocol") == "consumer" else strategy),
-                "group.id": group_id,
-                "enable.auto.commit": False,
-            }
-        )
+        with explaining_properties(conf):
+            self._consumer: Final = cimpl.Consumer(
+                {
+                    "log_level": 0,  # errors are raised
+                    **own,
+                    "client.id": self._client_id,
+                    **({} if conf.get("group.protocol") == "consumer" else strategy),
+                    "group.id": group_id,
+                    "enable.auto.commit": False,
+                }
+            )
         try:
             self._member_id: Final[str] = self._acquire()
         except BaseException:

@@ -31,6 +31,7 @@ from headerware.kafka.batch_size import batch_size
 from headerware.kafka.errors import Kind, is_fatal, kind_of, with_text
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
 from headerware.kafka.messages import wire_headers
+from headerware.kafka.wrong_properties import explaining_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -293,18 +294,19 @@ class TransactionalSender:
     ) -> None:
         self._what: Final = what
         self._timeout_s: Final = timeout_s
-        producer = cimpl.Producer(
-            {
-                "message.max.bytes": 1_000_000_000,  # the topics decide
-                "partitioner": PARTITIONER,
-                "linger.ms": 5,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,  # and with it delivery.timeout.ms
-                "batch.size": batch_size(conf, topics),
-                **conf,
-                "transactional.id": transactional_id,
-                "delivery.report.only.error": not reports,  # a commit means success of all
-            }
-        )
+        with explaining_properties(conf):
+            producer = cimpl.Producer(
+                {
+                    "message.max.bytes": 1_000_000_000,  # the topics decide
+                    "partitioner": PARTITIONER,
+                    "linger.ms": 5,
+                    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,  # and with it delivery.timeout.ms
+                    "batch.size": batch_size(conf, topics),
+                    **conf,
+                    "transactional.id": transactional_id,
+                    "delivery.report.only.error": not reports,  # a commit means success of all
+                }
+            )
         self._transactions: Final = Transactions(producer, timeout_s)
         try:
             self._transactions.init(timeout_s)

@@ -84,6 +84,8 @@ class CompiledExpression:
         self._result: Final = result
         serialized = self._program.serialize()
         self._tree: Final = field_references(serialized, VARIABLES)
+        self.reads: Final = frozenset(self._tree)
+        """The variables that it reads."""
         self._limits: Final = SizeLimits(serialized)
         if any("\0" in name for name in _names(self._tree)):
             raise ConnectConfigError("expressions cannot hold text with a zero character", path=path)

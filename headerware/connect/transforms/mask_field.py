@@ -11,6 +11,7 @@ The strict mode never passes on a value that should be hidden: a value that cann
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import secrets
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 _PURPOSE: Final = "the masking of fields"
+_log: Final = logging.getLogger("headerware.connect")
 
 
 def _fields(*, required: bool) -> ConfigKey:
@@ -64,7 +66,8 @@ class MaskField(StructTransform):
     In the strict mode ``a.b`` is the field b in a; ``clobber.fields`` gives fields replacements of their own,
     and ``randomize.fields`` makes fields random, of the same type and shape: texts keep their length and
     separators, numbers their count of digits. A field that a schema lacks is refused, and a field that a dict
-    lacks is not added; bytes can be masked, and null keys and values stay null.
+    lacks is not added; bytes can be masked, and null keys and values stay null. The first object that has
+    none of the fields is a warning.
 
     Raises:
         ConnectConfigError: no field is named, or a field is named twice.
@@ -103,6 +106,8 @@ class MaskField(StructTransform):
         super().__init__(config, mode=mode)
         self._mode: Final = (_StrictMode if mode == STRICT else _KafkaMode)(self.options)
         self._of_dict: Final = self._mode.of_dict
+        self._names: Final[frozenset[str]] = self._mode.names
+        self._has_warned = False
 
     def apply(self, record: Any) -> Any:
         """Return the record with the fields masked; its schema stays, even if its struct has another."""
@@ -128,7 +133,10 @@ class MaskField(StructTransform):
             ConnectDataError: the value is not a dict, or a field cannot be masked.
         """
         del record
-        return self._of_dict(require_map(value, _PURPOSE))
+        fields = require_map(value, _PURPOSE)
+        if self._names.isdisjoint(fields):
+            self._warn()
+        return self._of_dict(fields)
 
     def plan(self, schema: Schema) -> Plan:
         """Return the plan for the values of a schema.
@@ -137,7 +145,16 @@ class MaskField(StructTransform):
             ConnectDataError: there is no such field, or its values cannot be masked.
         """
         updated, apply = self._mode.of_schema(schema)
+        if self._names.isdisjoint(schema.by_name):
+            self._warn()
         return Plan(updated, lambda struct, _: apply(struct))
+
+    def _warn(self) -> None:
+        """Warn once that nothing is masked, because a name may be misspelt."""
+        if not self._has_warned:
+            self._has_warned = True
+            names = ", ".join(sorted(self._names))
+            _log.warning("MaskField: an object has none of the fields %s; it passes unmasked", names)
 
 
 class _StrictMode:
@@ -148,6 +165,8 @@ class _StrictMode:
         self._masks: Final[Edits[_Mask]] = Edits(_masks(options), "fields")
         if not self._masks.paths:
             raise ConnectConfigError("expected fields, clobber.fields or randomize.fields; found none")
+        self.names: Final = frozenset(path.steps[0] for path in self._masks.paths)
+        """The names of the fields, or of the structs that they are in."""
 
     def of_dict(self, fields: dict[str, Any]) -> dict[str, Any]:
         return rewrite_dict(fields, self._masks.root, _masked)
@@ -183,6 +202,7 @@ class _KafkaMode:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._names: Final[list[str]] = options["fields"]
+        self.names: Final = frozenset(self._names)
         self._with_default: Final[bool] = options[REPLACE_NULL_WITH_DEFAULT.name]
         self._replacement: Final[str | None] = options["replacement"]
         self._known: Final[dict[type, Any]] = dict(_KAFKA_BLANK) if self._replacement is None else {}

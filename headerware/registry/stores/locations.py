@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import RegistryError
 from headerware.core.options import from_home
+from headerware.core.plain_files import require_path
 from headerware.registry.stores.store import BuiltInStore
 from headerware.registry.stores.toml import TomlStore
 
@@ -59,6 +60,7 @@ def create_store(location: str, registry: Registry) -> Store:
 
 def _file(location: str) -> str:
     """Return the path of a TOML file."""
+    require_path(location)
     expected = f"PATH.toml, kafka://HOST:PORT/TOPIC or {BUILT_IN}; found {location!r}"
     suffix = PurePath(location).suffix
     if suffix in {".db", ".sqlite"} or "sqlite:" in location:

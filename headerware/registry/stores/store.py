@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol, Self
 
+from msgspec.structs import replace
+
 from headerware.core.errors import RegistryError
 from headerware.registry.registry import Problem, built_in, problems, with_built_in, without_built_in
 
@@ -84,9 +86,14 @@ class BuiltInStore(Store):
 
 
 def require_sound(found: list[Problem]) -> None:
-    """Refuse a registry with problems; the error lists all, one on each line."""
-    if found:
+    """Refuse a registry with problems; the error lists all, one on each line, at the place of the first."""
+    if not found:
+        return
+    file, _, line = found[0].where.rpartition(":")
+    if not line.isdigit():
         raise RegistryError("\n".join(map(str, found)))
+    first = replace(found[0], where="")
+    raise RegistryError("\n".join(map(str, [first, *found[1:]]))).located(file, int(line), 1)
 
 
 def own_part(registry: Registry) -> Registry:

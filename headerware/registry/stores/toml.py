@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from headerware.core.atomic_files import created_file, replace_file
-from headerware.core.errors import RegistryError
+from headerware.core.errors import ConfigError, RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
+from headerware.core.toml import find_option, parse_toml
 from headerware.registry.header_names import printable
 from headerware.registry.registry import Problem, problems, with_built_in, without_built_in
 from headerware.registry.stores.store import Store, own_part, require_sound
@@ -167,15 +168,17 @@ def _changed_text(text: str, change: Change) -> str:
 def read_registry(text: str, source: str) -> _Reading:
     """Read a text, and check it by every rule; ``source`` names the file in problems."""
     try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers and nestings that Python refuses
-        return _Reading(with_built_in(), [Problem("TOML", "syntax", printable(str(error)), source)])
+        document = parse_toml(text, source)
+    except ConfigError as error:
+        where = source if error.line is None else f"{source}:{error.line}"
+        return _Reading(with_built_in(), [Problem("TOML", "syntax", printable(error.message), where)])
     return _Reader(document, text, source).read()
 
 
 class _Reader:
     def __init__(self, document: dict[str, Any], text: str, source: str) -> None:
         self._document = document
+        self._text = text
         self._positions = find_tables(text)
         self._source = source
         self._lines: dict[str, int] = {}
@@ -193,8 +196,9 @@ class _Reader:
         return _Reading(registry, self._problems)
 
     def _check_top(self) -> None:
-        for key in self._document.keys() - set(_TOP):
-            self._refuse(key, f"unknown; {did_you_mean(key, _TOP)}known: {', '.join(_TOP)}")
+        for key in [key for key in self._document if key not in _TOP]:  # in the order of the file
+            known = f"known: {', '.join(_TOP)}"
+            self._refuse(key, f"unknown key{did_you_mean(key, _TOP, then=known)}")
         if self._document.get("version") != VERSION or self._document.get("version") is True:
             self._refuse("version", f"expected version = {VERSION}, the layout that this Headerware reads")
         if not isinstance(self._document.get("registrar"), str):
@@ -233,7 +237,9 @@ class _Reader:
         return replace(problem, where=self._source if line is None else f"{self._source}:{line}")
 
     def _refuse(self, about: str, message: str) -> None:
-        self._problems.append(Problem(printable(about), "layout", message, self._source))
+        found = find_option(self._text, about)
+        where = self._source if found is None else f"{self._source}:{found[0]}"
+        self._problems.append(Problem(printable(about), "layout", message, where))
 
 
 def _are_tables(value: Any, count: int) -> bool:

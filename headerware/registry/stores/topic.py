@@ -40,6 +40,7 @@ import msgspec
 
 from headerware.core.errors import HeaderwareError, RegistryError, WireFormatError
 from headerware.core.files import read_text
+from headerware.core.plain_files import why_unreadable
 from headerware.core.topics import is_topic_name
 from headerware.registry.differences import changes, diff
 from headerware.registry.registry import Draft, Registry, built_in, with_built_in
@@ -448,8 +449,9 @@ def _properties(path: str | None) -> dict[str, str]:
     try:
         lines = read_text(Path(path)).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RegistryError(f"the client properties in {path} cannot be read: {reason}") from error
+        raise RegistryError(
+            f"the client properties in {path} cannot be read: {why_unreadable(path, error)}"
+        ) from error
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         name, separator, value = line.partition("=")

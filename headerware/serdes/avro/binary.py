@@ -23,6 +23,7 @@ from fastavro.validation import ValidationError, validate
 from headerware.core.errors import SerdeError
 from headerware.core.suggestions import closest
 from headerware.serdes.avro.defaults import default_values, has_mutable_default
+from headerware.serdes.avro.dropped_fields import dropped_fields_warner, is_due
 from headerware.serdes.avro.limits import survey, walk_object, walk_payload
 from headerware.serdes.avro.value_checks import LossyValueError, value_check
 from headerware.serdes.confluent.framing import PREFIX_BYTES
@@ -55,12 +56,13 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
     """Return a function that writes objects by a schema, and refuses objects that do not fit or are too big.
 
     If it is strict, it also refuses an object with a field that the schema does not have, or without a field
-    that has no default; otherwise such a field is left out, or written as null.
+    that has no default; otherwise such a field is left out, with a warning, or written as null.
     """
     tree = schema.with_defaults().tree
     safe_bytes = schema.shape.safe_bytes(schema.limits)
     checks = _checks(schema)
     write_by, buffer, direct = schemaless_writer, BytesIO, _DIRECT
+    warn_of_dropped, looks = dropped_fields_warner(schema), is_due()
 
     def write(value: Any, *, converted: bool = False) -> bytes:
         if converted or value.__class__ in direct:
@@ -72,6 +74,8 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
                     write_by(out, tree, value, strict_allow_default=True)
                 else:
                     write_by(out, tree, value)
+                    if looks():
+                        warn_of_dropped(value)
                 payload = out.getvalue()
                 if len(payload) > safe_bytes:  # a reader with these limits might refuse it
                     walk_payload(payload, tree, schema.named, schema.limits)

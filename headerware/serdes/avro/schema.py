@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import msgspec
 from fastavro.schema import UnknownType, parse_schema
 
-from headerware.core.errors import ConfigError, SerdeError
-from headerware.core.plain_files import read_plain
+from headerware.core.errors import ConfigError, SerdeError, of_file
+from headerware.core.plain_files import read_plain, require_json, why_unreadable
 from headerware.serdes.avro.defaults import give_defaults_their_values
 from headerware.serdes.avro.limits import MAX_DECIMAL_BYTES, Limits, is_decimal, survey
 
@@ -483,13 +483,17 @@ def is_json(text: str) -> bool:
     return text.lstrip().startswith(_JSON_BEGINS)
 
 
-def _read(text: str, limits: Limits, path: str) -> str | bytes:
+def _read(text: str, limits: Limits, path: str) -> str:
     if is_json(text):
         return text
     try:
-        return read_plain(text, limits.max_schema_bytes)[0]
+        found = read_plain(text, limits.max_schema_bytes)[0].decode()
     except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(
-            f"cannot read {text}: {problem}; expected a file with a schema, or the schema as JSON", path=path
+            f"cannot read {text}: {why_unreadable(text, error)}; "
+            "expected a file with a schema, or the schema as JSON",
+            path=path,
         ) from error
+    with of_file(path):
+        require_json(found, text)
+    return found

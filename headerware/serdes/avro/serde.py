@@ -103,7 +103,8 @@ class Avro(Serde, frozen=True, kw_only=True):
         content_type: the value of the header ``content-type`` (a key's: ``key-content-type``); an existing
             header that means Avro stays. ``prefix`` states none, because its payload is not bare Avro.
         strict: refuse objects with a field that the schema does not have, and objects without a field that
-            has no default, even if this field may be null.
+            has no default, even if this field may be null. Otherwise the first are written without the field,
+            and a warning names it once.
         max_schema_bytes: the largest size of a schema's text.
         max_depth: how deep a schema or a value may nest: records, unions, arrays and maps count. Each level
             takes 2 KiB of stack; do not raise it if threads have small stacks.
@@ -464,11 +465,14 @@ class _Reading:
         if read_object is not None:
             return read_object(payload, SINGLE_OBJECT_BYTES)
         if self._own is None:
-            hint = format_hint(payload)
+            hint = self._other_format(headers) or format_hint(payload)
             raise UnknownSchemaError(
                 f"no header names the {self._part}'s schema, and the serde has none of its own"
                 + (f"; {hint}" if hint else "")
             )
+        # Bare Avro has no mark of its own: small JSON objects are numbers, too.
+        if (other := self._other_format(headers)) is not None:
+            raise SerdeError(f"expected Avro, but {other}")
         return self._own(payload)
 
     def _single_object(self, payload: bytes) -> Callable[..., Any] | None:
@@ -480,6 +484,20 @@ class _Reading:
             return self._readers[Fingerprint("rabin", digest)].read
         except UnknownSchemaError:
             return None  # then these two bytes are the beginning of a bare payload
+
+    def _other_format(self, headers: Headers) -> str | None:
+        """Return advice if the content type states another format, or None."""
+        stated = last_stated(headers, self._content_headers)
+        if stated is None:
+            return None
+        try:
+            found = content_type_of(stated)
+        except SerdeError:
+            return None
+        if found.format in {None, "avro", "bytes"}:
+            return None
+        form = found.format
+        return f"its content type is one of {form}: read it with the {form} serde, or with polyglot"
 
     def _says_avro(self, headers: Headers) -> bool:
         """Return whether the content type states bare Avro."""

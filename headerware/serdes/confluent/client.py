@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import time
 from functools import partial
@@ -64,8 +65,21 @@ def shared_client(url: str, registry: Mapping[str, Any]) -> SharedClient:
     return _clients.acquire(settings, lambda: SharedClient(settings))
 
 
-def named_registry(url: str) -> str:
-    """Return ``schema registry at`` and its addresses, without users, passwords and queries, for an error."""
+def client_of(serde: Any) -> Any:
+    """Return the registry client of one of confluent-kafka's serializers or deserializers; None if unknown.
+
+    confluent-kafka has no public way to it. Without it, errors do not name the registry.
+    """
+    return getattr(inspect.unwrap(serde), "_registry", None)
+
+
+def named_registry(client: Any) -> str:
+    """Return ``schema registry at`` and the client's addresses, without users, passwords and queries."""
+    config: Any = getattr(client, "config", None)
+    found = config() if callable(config) else config
+    url = found.get("url") if isinstance(found, dict) else None
+    if not isinstance(url, str):
+        return "schema registry"
     shown = [_bare(each)._replace(query="", fragment="").geturl() for each in _split(url)]
     return f"schema registry at {', '.join(shown)}"
 

@@ -21,6 +21,7 @@ from confluent_kafka.serialization import Deserializer, MessageField, Serializat
 
 from headerware.core.errors import HeaderError, HeldBackError, PluginError, SerdeError, UnknownSchemaError
 from headerware.core.headers import Headers
+from headerware.serdes.confluent.client import client_of, named_registry
 from headerware.serdes.confluent.framing import ID_HEADERS
 from headerware.serdes.serde import Part, SerdeContext
 from headerware.serdes.stores.schema_registry import is_temporary
@@ -54,21 +55,18 @@ _NOT_FOUND: Final = 404
 _MAX_TEXT: Final = 400
 
 
-def from_confluent(
-    function: Callable[..., Any], context: SerdeContext, registry: str = ""
-) -> ConfluentFunction:
+def from_confluent(function: Callable[..., Any], context: SerdeContext) -> ConfluentFunction:
     """Return the serde of a serializer or deserializer of confluent-kafka.
 
     Args:
         function: called as ``function(obj, ctx)``; or as ``function(obj)`` if it takes no second argument,
             or an optional one that is not called ``ctx`` or ``context``.
         context: the part of the records that the function is for.
-        registry: the schema registry's name for errors of the registry and of the network, if it is known.
 
     Raises:
         PluginError: the function is a coroutine function.
     """
-    return ConfluentFunction(function, context, registry)
+    return ConfluentFunction(function, context)
 
 
 class ConfluentFunction:
@@ -76,18 +74,18 @@ class ConfluentFunction:
 
     __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_registry", "_takes_context")
 
-    def __init__(self, function: Callable[..., Any], context: SerdeContext, registry: str = "") -> None:
+    def __init__(self, function: Callable[..., Any], context: SerdeContext) -> None:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             raise PluginError(f"{_name(function)} is a coroutine function; expected one that blocks")
         self._function: Final = function
         self._part: Final = context.part
-        self._registry: Final = registry
         self._field: Final = FIELDS[context.part]
         self._takes_context: Final = _takes_context(function)
         # The serializers for a Schema Registry add the id of their schema; an earlier id is stale.
         kinds = type(inspect.unwrap(function)).__mro__
         is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in kinds)
         self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
+        self._registry: Final = named_registry(client_of(function)) if is_registrys else ""
         # In confluent-kafka 2.13 they keep the current record's id in an attribute that all threads share.
         # The lock is re-entrant, because a to_dict, a rule or a finalizer may serialize, too.
         self._lock: Final = threading.RLock()

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Name
 
 import msgspec
 
-from headerware.core.errors import ConfigError, SerdeError
-from headerware.core.options import PATH
+from headerware.core.errors import ConfigError, SerdeError, of_file
+from headerware.core.options import path_unless
+from headerware.core.plain_files import require_json, require_path, why_unreadable
+from headerware.core.printable import without_secrets
 from headerware.serdes.confluent.client import (
     SharedClient,
-    named_registry,
     registry_module,
     shared_client,
 )
 from headerware.serdes.confluent.framing import ID_HEADERS, decode_id_header
 from headerware.serdes.confluent.settings import flat, for_reading, serde_settings
-from headerware.serdes.formats.protobuf import message_class
+from headerware.serdes.formats.protobuf import message_class, require_message
 from headerware.serdes.serde import Serde, SerdeContext
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 _JSON_BEGINS: Final = ("{", "[", '"')
 _SCHEMA_FROM_REGISTRY: Final = ("use.latest.version", "use.latest.with.metadata", "use.schema.id")
 """Settings by which the registry chooses the schema to write by."""
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith(_JSON_BEGINS)
 
 
 class Format(NamedTuple):
@@ -79,11 +84,11 @@ class Confluent(Serde, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show neither the registry's address nor its settings, because they may hold passwords."""
-        return f"{type(self).__name__}(id_in={self.id_in!r}, settings={self.settings!r})"
+        return f"{type(self).__name__}(id_in={self.id_in!r}, settings={without_secrets(self.settings)!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Show as little in rich's output and tracebacks."""
-        return [("id_in", self.id_in), ("settings", self.settings)]
+        return [("id_in", self.id_in), ("settings", without_secrets(self.settings))]
 
     def _opened(self, context: SerdeContext, subject: Any) -> OpenConfluent:
         """Return the functions that write and read by a schema or class."""
@@ -103,7 +108,6 @@ class Confluent(Serde, frozen=True, kw_only=True):
                 serializer,
                 deserializer,
                 min_bytes=self.format.min_bytes,
-                registry=named_registry(self.url),
                 on_close=shared.close,
             )
         except BaseException:
@@ -134,7 +138,11 @@ class ConfluentAvro(Confluent, frozen=True, kw_only=True):
         "avro", ("AvroSerializer", "schema_str"), ("AvroDeserializer", "schema_str"), min_bytes=6
     )
 
-    schema: Annotated[Any, PATH] = None
+    schema: Annotated[Any, path_unless(_is_json)] = None
+
+    def check_files(self) -> None:
+        """Read the schema's file."""
+        _schema(self.schema)
 
     def open(self, context: SerdeContext) -> OpenConfluent:
         """Return the functions for one client; the registry is reached with the first record.
@@ -159,7 +167,11 @@ class ConfluentJson(Confluent, frozen=True, kw_only=True):
         "json_schema", ("JSONSerializer", "schema_str"), ("JSONDeserializer", "schema_str")
     )
 
-    schema: Annotated[Any, PATH] = None
+    schema: Annotated[Any, path_unless(_is_json)] = None
+
+    def check_files(self) -> None:
+        """Read the schema's file."""
+        _schema(self.schema)
 
     def open(self, context: SerdeContext) -> OpenConfluent:
         """Return the functions for one client; the registry is reached with the first record.
@@ -175,6 +187,9 @@ class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
 
     Args:
         message: the generated class, as ``package.module_pb2:Message``; in code also the class itself.
+
+    Raises:
+        ConfigError: ``message`` has another form.
     """
 
     type: ClassVar[str] = "confluent-protobuf"
@@ -183,6 +198,11 @@ class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):
     )
 
     message: Any
+
+    def __post_init__(self) -> None:
+        """Also refuse what is no name of a class."""
+        super().__post_init__()
+        require_message(self.message)
 
     def open(self, context: SerdeContext) -> OpenConfluent:
         """Return the functions for one client; the registry is reached with the first record.
@@ -211,15 +231,19 @@ def _schema(given: Any) -> Any:
     """Return a schema in a form that confluent-kafka accepts."""
     if isinstance(given, dict | list):
         return msgspec.json.encode(given).decode()
-    if not isinstance(given, str) or given.lstrip().startswith(_JSON_BEGINS):
+    if not isinstance(given, str) or _is_json(given):
         return given
+    require_path(given, "schema")
     try:
-        return Path(given).read_text(encoding="utf-8")
+        text = Path(given).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(
-            f"cannot read {given}: {problem}; expected a file with a schema", path="schema"
+            f"cannot read {given}: {why_unreadable(given, error)}; expected a file with a schema",
+            path="schema",
         ) from error
+    with of_file("schema"):
+        require_json(text, given)
+    return text
 
 
 class OpenConfluent:
@@ -234,7 +258,6 @@ class OpenConfluent:
         deserializer: Any,
         *,
         min_bytes: int,
-        registry: str,
         on_close: Callable[[], None],
     ) -> None:
         from headerware.serdes.confluent.functions import from_confluent  # noqa: PLC0415 - it imports confluent_kafka
@@ -242,7 +265,7 @@ class OpenConfluent:
         self._part: Final = context.part
         self._header: Final = ID_HEADERS[context.part]
         self._writer, self._reader = (
-            None if function is None else from_confluent(function, context, registry)
+            None if function is None else from_confluent(function, context)
             for function in (serializer, deserializer)
         )
         self._min_bytes: Final = min_bytes

@@ -182,7 +182,7 @@ class PlainFunctions:
         try:
             return self._decode(payload), headers
         except REFUSALS as error:
-            raise cannot_read(self._what, payload, error) from None
+            raise cannot_read(self._what, payload, error, self._header.of_others(headers)) from None
 
 
 class JsonFunctions(PlainFunctions):
@@ -229,7 +229,7 @@ class JsonFunctions(PlainFunctions):
         try:
             return self._decode(payload if codec in _UTF_8 else payload.decode(codec)), headers
         except REFUSALS as error:
-            raise cannot_read(self._what, payload, error) from None
+            raise cannot_read(self._what, payload, error, self._header.of_others(headers)) from None
 
 
 class TextFunctions:
@@ -257,7 +257,7 @@ class TextFunctions:
         try:
             return payload.decode(self._header.codec(headers)), headers
         except UnicodeDecodeError as error:
-            raise cannot_read("text", payload, error) from None
+            raise cannot_read("text", payload, error, self._header.of_others(headers)) from None
 
 
 def _to_bytes(value: Any) -> bytes:

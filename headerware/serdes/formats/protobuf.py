@@ -7,6 +7,7 @@ message can often be read as another. A payload whose content type names another
 from __future__ import annotations
 
 import importlib
+import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = ("proto", "messagetype")
 """The parameters that name a message: ours and Google's, and Spring's."""
+_WITHOUT_COLON: Final = re.compile(r"((?:\w+\.)*?(?:\w+_pb2|[a-z_]\w*))\.([A-Z]\w*(?:\.\w+)*)")
+"""The name of a class after a dot. Modules that protoc makes end in ``_pb2``; others are in lower case."""
 
 
 class Protobuf(Serde, frozen=True, kw_only=True):
@@ -46,9 +49,7 @@ class Protobuf(Serde, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check the options."""
         require_content_type(self.content_type)
-        given = self.message
-        if not isinstance(given, type_of) and not (isinstance(given, str) and given.count(":") == 1):
-            raise ConfigError('expected "package.module_pb2:Message" or its class', path="message")
+        require_message(self.message)
 
     def open(self, context: SerdeContext) -> ProtobufFunctions:
         """Return the functions for one client.
@@ -123,6 +124,16 @@ def _message_runtime() -> Any:
         return importlib.import_module("google.protobuf.message")
     except ImportError:
         raise ConfigError(f"Protobuf needs the package protobuf: {install_command('protobuf')}") from None
+
+
+def require_message(given: Any) -> None:
+    """Raise ConfigError unless an option is a class, or has the form of a class's name."""
+    if isinstance(given, type_of) or (isinstance(given, str) and given.count(":") == 1):
+        return
+    found = repr(given) if isinstance(given, str) else f"an object of type {type_of(given).__name__}"
+    if isinstance(given, str) and (dotted := _WITHOUT_COLON.fullmatch(given)):
+        found += f"; write {dotted[1]}:{dotted[2]}"
+    raise ConfigError(f'expected "package.module_pb2:Message" or its class, found {found}', path="message")
 
 
 def message_class(given: Any) -> Any:

@@ -22,9 +22,9 @@ _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 )
 
 
-def cannot_read(what: str, payload: bytes, error: Exception) -> SerdeError:
-    """Return the error for bytes that do not follow the format."""
-    return SerdeError(f"expected {what}, but the payload of {len(payload)} bytes {_why(error)}")
+def cannot_read(what: str, payload: bytes, error: Exception, advice: str = "") -> SerdeError:
+    """Return the error for bytes that do not follow the format; ``advice`` is its end."""
+    return SerdeError(f"expected {what}, but the payload of {len(payload)} bytes {_why(error)}{advice}")
 
 
 def cannot_write(what: str, value: object, error: Exception) -> SerdeError:

@@ -6,16 +6,18 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from headerware.core.errors import HeldBackError, KeptError, SerdeError, UnknownSchemaError
+from headerware.core.plugins import has_methods
 from headerware.core.shared import Shared
-from headerware.serdes.stores.store import NumberedStore, SchemaStore, Store
+from headerware.serdes.stores.store import SchemaStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from headerware.serdes.avro.schema import Fingerprint, Schema
+    from headerware.serdes.stores.store import NumberedStore
 
 Answer = TypeVar("Answer")
 
@@ -38,6 +40,8 @@ class Patience(NamedTuple):
     """The longest pause after failed requests have taken more time."""
 
 
+_NUMBERED: Final = ("by_id", "by_guid", "register")
+"""The methods of :class:`NumberedStore`."""
 _PATIENT: Final = Patience()
 _NOT_FOUND: Final = 404
 _TURN_S: Final = 15.0
@@ -69,7 +73,7 @@ class CachedStore:
     @property
     def is_numbered(self) -> bool:
         """Whether the store knows ids and GUIDs."""
-        return bool(getattr(self._store, "is_numbered", isinstance(self._store, NumberedStore)))
+        return bool(getattr(self._store, "is_numbered", has_methods(self._store, _NUMBERED)))
 
     def get(self, fingerprint: Fingerprint) -> str:
         """Fetch a schema's text; see :class:`SchemaStore`."""
@@ -105,8 +109,8 @@ class CachedStore:
         self._close()
 
     def _numbered(self) -> NumberedStore:
-        if self.is_numbered and isinstance(self._store, NumberedStore):
-            return self._store
+        if self.is_numbered and has_methods(self._store, _NUMBERED):
+            return cast("NumberedStore", self._store)
         raise SerdeError(
             "the schema store keeps no ids or GUIDs, which Confluent's framing needs; "
             "use a store of type 'registry'"

@@ -19,7 +19,7 @@ import msgspec
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import HeldBackError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import read_plain, require_folder
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import DIGEST_BYTES, AvroSchema, Fingerprint, Schema
 from headerware.serdes.stores.store import Store
@@ -47,6 +47,10 @@ class FolderSchemas(Store, frozen=True, kw_only=True):
 
     path: Annotated[str, PATH]
     rescan_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+    def check_files(self) -> None:
+        """Refuse anything but a folder; a deposit creates a missing one."""
+        require_folder(self.path)
 
     def open(self) -> FolderStore:
         """Return the store; the folder is read with the first request."""

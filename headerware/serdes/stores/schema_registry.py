@@ -76,9 +76,7 @@ class RegistrySchemas(Store, frozen=True, kw_only=True):
             shared = shared_client(self.url, self.config)
         except ConfigError as error:
             raise error.with_path(f"config{error.path.removeprefix('registry')}") from error
-        return RegistryStore(
-            shared.client, subject=self.subject, on_close=shared.close, name=named_registry(self.url)
-        )
+        return RegistryStore(shared.client, subject=self.subject, on_close=shared.close)
 
 
 class RegistryStore:
@@ -90,12 +88,11 @@ class RegistryStore:
         *,
         subject: str = "headerware-{algorithm}-{digest}",
         on_close: Callable[[], None] | None = None,
-        name: str = "schema registry",
     ) -> None:
         self._client: Final = client
         self._subject: Final = subject
         self._on_close = on_close
-        self._name: Final = name
+        self._name: Final = named_registry(client)
 
     def get(self, fingerprint: Fingerprint) -> str:
         """Return a schema's text; see :class:`SchemaStore`."""

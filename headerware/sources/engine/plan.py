@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from headerware.core.errors import SourceError
+from headerware.core.patterns import any_fits
+from headerware.core.printable import counted, printable
 from headerware.core.stop_flag import StopFlag
 from headerware.sources.engine.decision import offset_key, task_of
 from headerware.sources.engine.moves import Moves
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
     from headerware.sources.offsets import Offsets
     from headerware.sources.source import NativeItem, OpenSource
+
+_FIRST_OBJECTS: Final = 10_000
 
 
 class Planned(NamedTuple):
@@ -82,6 +89,25 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
                 partition,
                 item.length,
             )
+
+
+def include_problem(config: SourceConfig) -> str | None:
+    """Return a sentence if a source has objects, and none of the first 10,000 fits its ``include``."""
+    include = getattr(config.source, "include", None)
+    if not isinstance(include, list) or "*" in include:
+        return None
+    everything = msgspec.structs.replace(config.source, include=["*"])
+    count, example = 0, ""
+    with closing(open_source(everything, SourceContext(name=config.name, tasks=config.tasks))) as opened:
+        for item in islice(opened.items(None), _FIRST_OBJECTS):
+            key = item.context.key
+            if any_fits(include, str(key)):
+                return None
+            count, example = count + 1, example or str(key)
+    if not count:
+        return None
+    found = f"{counted(count, 'object')}, such as {printable(example)}, of which none fits include"
+    return f"found {found} ({', '.join(map(printable, include))}); the case counts"
 
 
 def _opened(config: SourceConfig, retries: Retries) -> OpenSource[Any]:

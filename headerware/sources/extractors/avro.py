@@ -37,6 +37,7 @@ from headerware.connect.data.schema import (
 from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError, SerdeError
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
+from headerware.core.plain_files import require_path
 from headerware.serdes.avro.limits import walk_payload
 from headerware.serdes.avro.schema import AvroSchema
 from headerware.sources.extractor import Extracted, Found, Input, Split
@@ -422,6 +423,7 @@ def _parsed(text: bytes, *, coarse: bool, kept: frozenset[str] = _KEPT_TYPES) ->
 
 
 def _wanted(path: str, *, coarse: bool) -> AvroSchema:
+    require_path(path, "schema_file")
     try:
         return _parsed(Path(path).read_bytes(), coarse=coarse).with_defaults()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, SerdeError) as error:

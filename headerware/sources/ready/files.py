@@ -49,7 +49,7 @@ class Files(Source[str], frozen=True, kw_only=True):
     keys: ClassVar[TextKeys] = TextKeys()
 
     folder: Annotated[str, PATH]
-    include: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    include: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: ["*"])
     exclude: list[str] = msgspec.field(default_factory=lambda: [".*", "*/.*"])
     grows: bool = False
 

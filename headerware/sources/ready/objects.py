@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, BinaryIO, ClassVar, Final, cast
+from typing import Annotated, Any, BinaryIO, ClassVar, Final, cast
 
 import msgspec
 
@@ -70,7 +70,7 @@ class ObjectStorage(Source[str], frozen=True, kw_only=True):
 
     url: str
     options: dict[str, str] = msgspec.field(default_factory=dict)
-    include: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    include: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: ["*"])
     allow_http: bool = False
 
     def __post_init__(self) -> None:

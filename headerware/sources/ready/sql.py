@@ -129,8 +129,7 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
         for name in self.tables:
             if name not in tables | views and not _WILD.intersection(name):
                 near = did_you_mean(name, sorted(tables | views))
-                problem = f"the table or view {name!r} does not exist; {near}".rstrip("; ")
-                raise ConfigError(problem, path="source.tables")
+                raise ConfigError(f"the table or view {name!r} does not exist{near}", path="source.tables")
         for name in self.queries:
             if self._reads(name, tables, views):
                 raise ConfigError(

@@ -95,8 +95,8 @@ class TestBuiltIn:
     @pytest.mark.parametrize(
         ("name", "hint"),
         [
-            ("HeaderFrom$Vlaue", "HeaderFrom$Key or HeaderFrom$Value?"),
-            ("DropHeaders$Value", "did you mean DropHeaders?"),
+            ("HeaderFrom$Vlaue", "did you mean 'HeaderFrom$Value'? known: HeaderFrom$Key, HeaderFrom$Value"),
+            ("DropHeaders$Value", "did you mean 'DropHeaders'?"),
             ("org.apache.kafka.connect.transforms.InsertInValue", "use InsertField$Value;"),
             ("MaskKey", "use MaskField$Key;"),
             ("HoistValueToStruct", "use HoistField$Value;"),
@@ -104,10 +104,10 @@ class TestBuiltIn:
             ("SetValueSchemaMetadata", "use SetSchemaMetadata$Value;"),
             ("NumericCasts", "use Cast$Key or Cast$Value;"),
             ("Replace", "use ReplaceField$Key or ReplaceField$Value;"),
-            ("MaskFeild$Value", "did you mean MaskField$Value?"),
-            ("com.example.MaskField$Value", "did you mean MaskField$Value?"),
-            ("maskfield", "there is no transform 'maskfield'; did you mean MaskField?"),
-            ("org.apache.kafka.connect.transforms.DropHeader", "did you mean DropHeaders?"),
+            ("MaskFeild$Value", "did you mean 'MaskField$Value'?"),
+            ("com.example.MaskField$Value", "did you mean 'MaskField$Value'?"),
+            ("maskfield", "there is no transform 'maskfield'; did you mean 'MaskField'?"),
+            ("org.apache.kafka.connect.transforms.DropHeader", "did you mean 'DropHeaders'?"),
         ],
     )
     def test_an_unknown_name_gets_the_nearest_one(self, name: str, hint: str) -> None:
@@ -120,11 +120,11 @@ class TestBuiltIn:
         ("name", "hint"),
         [
             ('"MaskField$Value"', "write it without quotes: MaskField$Value;"),
-            ("MaskField.Value", "did you mean MaskField$Value?"),
-            (f"{PACKAGE}.MaskField.Key", "did you mean MaskField$Key?"),
-            ("maskfield$value", "did you mean MaskField$Value?"),
-            ("regexrouter", "did you mean RegexRouter?"),
-            ("MaskField$value", "did you mean MaskField$Value?"),
+            ("MaskField.Value", "did you mean 'MaskField$Value'?"),
+            (f"{PACKAGE}.MaskField.Key", "did you mean 'MaskField$Key'?"),
+            ("maskfield$value", "did you mean 'MaskField$Value'?"),
+            ("regexrouter", "did you mean 'RegexRouter'?"),
+            ("MaskField$value", "did you mean 'MaskField$Value'?"),
             ("HasHeaderKey", "HasHeaderKey is a predicate: name it under 'predicates';"),
             (f"{PACKAGE}.predicates.TopicNameMatches", "TopicNameMatches is a predicate"),
             ("io.debezium.transforms.outbox.EventRouter", "use OutboxRouter;"),
@@ -208,7 +208,7 @@ class TestPlugIns:
 
     def test_are_suggested_for_a_name_that_is_nearly_theirs(self, install: Install) -> None:
         install(Shout="Shout")
-        with pytest.raises(UnknownClassError, match=r"did you mean Shout\$Key\?"):
+        with pytest.raises(UnknownClassError, match=r"did you mean 'Shout\$Key'\?"):
             transform_type("Shuot$Key")
 
     def test_do_not_hide_our_own(self, install: Install) -> None:

@@ -270,9 +270,9 @@ class TestConfiguration:
             ("transforms.route", "Filter", "belongs to none of the aliases"),
             ("transforms.mark.plugin.version", "4.3.1", "there is no such key"),
             ("predicates.isorder.pattern", "x", "did you mean 'isOrder'?"),
-            ("transform.mark.header", "x", "did you mean transforms.mark.header?"),
-            ("Transforms", "mark", "did you mean transforms?"),
-            ("predicate.isOrder.type", "x", "did you mean predicates.isOrder.type?"),
+            ("transform.mark.header", "x", "did you mean 'transforms.mark.header'?"),
+            ("Transforms", "mark", "did you mean 'transforms'?"),
+            ("predicate.isOrder.type", "x", "did you mean 'predicates.isOrder.type'?"),
         ],
     )
     def test_with_a_slip_of_the_pen_is_refused_by_strict_only(self, key: str, value: str, hint: str) -> None:

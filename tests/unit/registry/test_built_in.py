@@ -31,6 +31,7 @@ OWN = {
     13: "hw.source",
     14: "hw.source.key",
     15: "hw.source.record",
+    16: "hw.contract",
 }
 """As released: what is here never changes, whatever the file says."""
 FOREIGN = {257: "traceparent", 258: "tracestate", 259: "baggage", 260: "content-type"}

@@ -353,7 +353,7 @@ class TestProblems:
             ("version = 1\nregistrar = 7", "registrar: expected registrar"),
             ("version = 1\nregistrar = ''", "registrar: the registrar's name is not empty"),
             ("version = 1\nregistrar = 'p'\nentry = 1", "TOML: expected each block"),
-            ("version = 1\nregistrar = 'p'\nentrys = []", "entrys: unknown; did you mean 'entry'"),
+            ("version = 1\nregistrar = 'p'\nentrys = []", "entrys: unknown key; did you mean 'entry'"),
             (
                 "version = 1\nregistrar = 'p'\n[[entry]]\nid = '10.0.0.1'",
                 ":3: [[entry]]: name: is missing",

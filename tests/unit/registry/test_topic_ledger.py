@@ -77,6 +77,12 @@ class TestChanges:
             decode_change(value)
         assert "garbage" not in str(caught.value)
 
+    def test_an_unknown_encoding_is_refused_with_its_place(self) -> None:
+        plain = json.loads(encode_change(FIRST))
+        plain["entry"] |= {"encoding": "int65"}
+        with pytest.raises(WireFormatError, match=r"entry\.encoding: expected one of 'bytes', 'utf-8'"):
+            decode_change(json.dumps(plain).encode())
+
     def test_of_members_that_stand_twice_the_last_counts(self) -> None:
         assert decode_change(b'{"version":1,"change":"found","registrar":"a","registrar":"b"}') == Found("b")
 

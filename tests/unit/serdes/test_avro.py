@@ -76,6 +76,12 @@ def store(tmp_path: Path) -> FolderSchemas:
     return FolderSchemas(path=str(tmp_path / "schemas"))
 
 
+def _refusal(headers: Headers) -> str:
+    with pytest.raises(UnknownSchemaError) as raised:
+        opened().deserialize("t", headers, PAYLOAD)
+    return str(raised.value)
+
+
 class TestAvroWithAStore:
     def test_writes_bare_avro_and_the_fingerprint(self, store: FolderSchemas) -> None:
         serde = opened(schema=ORDER, store=store, fingerprint="md5")
@@ -162,6 +168,25 @@ class TestAvroWithoutAStore:
     def test_payloads_that_nothing_names_a_schema_of(self) -> None:
         with pytest.raises(UnknownSchemaError, match="no header names the value's schema"):
             opened().deserialize("t", EMPTY, PAYLOAD)
+
+    def test_payloads_of_another_content_type_are_named_by_its_format(self) -> None:
+        headers = Headers([("content-type", b"application/json")])
+        with pytest.raises(
+            UnknownSchemaError, match="its content type is one of json: read it with the json"
+        ):
+            opened().deserialize("t", headers, b'{"id": 1}')
+        assert "content type" not in _refusal(Headers([("content-type", b"application/avro")]))
+        assert "content type" not in _refusal(Headers([("content-type", b"secret")]))
+
+    def test_payloads_of_another_format_are_not_read_by_the_serdes_own_schema(self) -> None:
+        fields = ", ".join(f'{{"name": "f{number}", "type": "int"}}' for number in range(8))
+        numbers = opened(schema=f'{{"type": "record", "name": "R", "fields": [{fields}]}}')
+        json = Headers([("content-type", b"application/json")])
+        assert numbers.deserialize("t", EMPTY, b'{"id":1}')[0]["f0"] == -62, "small JSON objects are numbers"
+        with pytest.raises(SerdeError, match="expected Avro, but its content type is one of json: read it"):
+            numbers.deserialize("t", json, b'{"id":1}')
+        for stated in (b"application/octet-stream", b"avro/binary", b"x-own"):
+            assert numbers.deserialize("t", Headers([("content-type", stated)]), b'{"id":1}')[0]["f0"] == -62
 
     @pytest.mark.parametrize(("codec", "first"), [("null", b"Obj\x01"), ("deflate", b"Obj\x01")])
     def test_a_container_file_is_named_as_what_it_is(self, codec: str, first: bytes) -> None:

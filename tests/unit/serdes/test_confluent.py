@@ -34,7 +34,7 @@ from headerware.serdes import (
     Serde,
     SerdeContext,
 )
-from headerware.serdes.confluent.client import SharedClient, shared_client
+from headerware.serdes.confluent.client import SharedClient, client_of, shared_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -502,6 +502,21 @@ class TestSharedClient:
         assert str(raised.value).endswith(asked)
         assert "hunter2" not in str(raised.value)
         ours.close()
+
+        client = SchemaRegistryClient(
+            {"url": url.replace("me:hunter2@", ""), "max.retries": 0, "timeout": 0.5}
+        )
+        built = ConfluentSerializer(AvroSerializer(client, AVRO))
+        with pytest.raises(SerdeError) as raised_by_built:
+            built(ORDER, context("value", []))
+        assert str(raised_by_built.value).endswith(asked)
+        assert "hunter2" not in str(raised_by_built.value)
+
+    @pytest.mark.parametrize("kind", THEIR_SERIALIZERS)
+    def test_the_client_of_a_serde_is_found(self, client: Any, kind: str) -> None:
+        # confluent-kafka has no public way to it; without it, errors do not name the registry.
+        assert client_of(THEIR_SERIALIZERS[kind](client)) is client
+        assert client_of(THEIR_DESERIALIZERS[kind](client)) is client
 
 
 class TestThreads:

@@ -385,6 +385,25 @@ class TestJson:
         with pytest.raises(SerdeError, match=r"is malformed at byte 5$"):
             opened(Json()).deserialize("t", NONE, b'{"a":hunter2}')
 
+    @pytest.mark.parametrize(
+        ("stated", "advice"),
+        [
+            (
+                b"application/avro-binary",
+                (
+                    "; its content-type is 'application/avro-binary': use the serde that wrote it, "
+                    "or polyglot, which reads by content type"
+                ),
+            ),
+            (b"application/json", ""),
+            (b"\xff", ""),
+        ],
+    )
+    def test_says_what_the_payload_is_said_to_be(self, stated: bytes, advice: str) -> None:
+        with pytest.raises(SerdeError) as caught:
+            opened(Json()).deserialize("t", Headers([("content-type", stated)]), b"\x02abc")
+        assert str(caught.value).endswith(f"is malformed at byte 0{advice}")
+
 
 class TestMessagePack:
     @pytest.mark.parametrize(

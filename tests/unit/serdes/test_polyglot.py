@@ -32,7 +32,7 @@ from headerware.serdes.polyglot import _MAX_CACHED
 from headerware.serdes.serde import Serde
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headerware.testing import EmbeddedCluster
 
@@ -425,7 +425,7 @@ class TestPolyglotInAChain:
         session = chain.open(Context(publish=letters.append))
         good = Record("t", b"1", None, typed("application/json"), 0, offset=1)
         bad = Record("t", b"<a/>", b"k", typed("application/xml"), 0, offset=2)
-        outcomes: list[Any] = session.consume_outcomes([good, bad, good])
+        outcomes: Sequence[Any] = session.consume_outcomes([good, bad, good])
         assert [getattr(outcome, "value", None) for outcome in outcomes] == [1, DROP.value, 1]
         (letter,) = letters
         assert (letter.topic, letter.value, letter.key) == ("t.dead-letter", b"<a/>", b"k")

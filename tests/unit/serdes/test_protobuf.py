@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from headerware import ConfigError, Headers, SerdeError
 from headerware.core.options import from_option
+from headerware.serdes.confluent.serde import ConfluentProtobuf
 from headerware.serdes.formats.protobuf import Protobuf
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.serde import SerdeContext
@@ -122,6 +124,23 @@ class TestProtobuf:
                 lambda _: functions.deserialize("t", NONE, TIME.SerializeToString())[0], range(200)
             )
             assert all(message == TIME for message in messages)
+
+    @pytest.mark.parametrize("kind", [Protobuf, partial(ConfluentProtobuf, url="mock://protobuf")])
+    @pytest.mark.parametrize(
+        ("message", "found"),
+        [
+            ("order_pb2.Order", "'order_pb2.Order'; write order_pb2:Order"),
+            ("a.b_pb2.Order.Line", "'a.b_pb2.Order.Line'; write a.b_pb2:Order.Line"),
+            ("order_pb2", "'order_pb2'"),
+            ("a:b:c", "'a:b:c'"),
+            (3, "an object of type int"),
+        ],
+    )
+    def test_says_what_was_found_in_place_of_a_name(self, kind: Any, message: Any, found: str) -> None:
+        told = f'message: expected "package.module_pb2:Message" or its class, found {found}'
+        with pytest.raises(ConfigError) as caught:
+            kind(message=message)
+        assert str(caught.value) == told
 
     @pytest.mark.parametrize("message", ["Timestamp", "a:b:c", "", 3, None])
     def test_requires_the_name_of_a_message(self, message: Any) -> None:

@@ -161,11 +161,12 @@ class TestTooManyPendingOffsets:
         self, topics: Topics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(commit_metadata, "MAX_PENDING", 3)
-        producer = cimpl.Producer(topics.conf)
+        # One fetch of the embedded cluster returns one set of messages, so that a batch has four of them.
+        producer = cimpl.Producer({**topics.conf, "linger.ms": 1_000})
         for number, index in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2)):
             header = SliceHeader(bytes([number]) * 16, index, 3, 3, 1).encode()
             producer.produce(topics.source, b"%d" % index, b"k", 0, headers=[(SLICE_HEADER, header)])
-            producer.flush()
+        producer.flush()
         policy = Copies(topics.target)
         with topics.worker(policy, batch=4) as worker:
             worker.run()

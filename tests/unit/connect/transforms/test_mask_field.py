@@ -447,3 +447,26 @@ class TestRandomizedFields:
         made.validate()
         assert made["s"] != came["s"]
         assert "k" * 30 not in made["map"]
+
+
+class TestMisspelt:
+    @pytest.mark.parametrize("mode", ["strict", "kafka_4_3"])
+    def test_an_object_without_any_of_the_fields_is_a_warning(
+        self, mode: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        mask = MaskField.Value({"fields": "snn,other"}, mode=mode)
+        mask.apply(SourceRecord(topic="t", value={"other": 1}))
+        assert not caplog.messages
+        for _ in range(2):
+            mask.apply(SourceRecord(topic="t", value={"ssn": SECRET}))
+        assert caplog.messages == [
+            "MaskField: an object has none of the fields other, snn; it passes unmasked"
+        ]
+
+    def test_a_schema_without_any_of_the_fields_is_a_warning_in_kafkas_mode(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        schema = SchemaBuilder.struct().field("ssn", STRING_SCHEMA).build()
+        mask = MaskField.Value({"fields": "snn"}, mode="kafka_4_3")
+        mask.apply(SourceRecord(topic="t", value_schema=schema, value=Struct.of(schema, {"ssn": SECRET})))
+        assert len(caplog.messages) == 1
