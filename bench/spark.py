@@ -13,13 +13,16 @@ from typing import Any
 import msgspec
 from report import Row
 
+from headerware.core.native import NATIVE_VARIABLE, native_module
 from headerware.spark_bridge.session import spark_home
 from headerware.testing import KafkaBroker
 
 JOB = Path(__file__).parent / "spark_job.py"
 ROWS = 400_000
 MANY = 10_000_000
-FULL = 20_000
+WARM_UP = 2
+FULL = {20_000: 12, 100_000: 6}
+"""Records, and batches before the measured ones: until then the JVM compiles, which long jobs have done."""
 BARE = "mapInArrow with bare zstd and hmac.digest on values alone"
 PAIRED = {
     "A/A": ("A/A: Spark, bare primitives", "", BARE),
@@ -32,6 +35,28 @@ PAIRED = {
     ),
 }
 """By job: the row's name, its bar, and what it is compared with."""
+WAYS = {"": "0", ", natively": "1"} if native_module()[0] is not None else {"": "0"}
+"""What the names of rows end with, and what the environment says about native code, if it is there."""
+NATIVE_BARS = {"decode": "at least 1.2", "encode": "at least 1.1", "foreach": "at least 0.55"}
+COLUMNS = {
+    "header": "Spark column header(...), against SQL by hand",
+    "headers_map": "Spark column headers_map(), against a pandas UDF by hand",
+    "trail": "Spark column trail(), against a pandas UDF by hand",
+    "verified": "Spark decode with the column verified, against a pandas UDF by hand",
+}
+COLUMN_ROWS = 100_000
+
+
+def columns(*, pairs: int) -> Iterator[Row]:
+    """Measure the columns of headers against what one would write by hand, from Parquet."""
+    with tempfile.TemporaryDirectory() as folder:
+        _job("prepare", folder=folder, rows=COLUMN_ROWS)
+        for job, name in COLUMNS.items():
+            found = _job(f"column {job}", folder=folder, pairs=pairs)
+            note = f"{found['by_hand']}; 2 cores, {pairs} pairs of {COLUMN_ROWS:,}"
+            yield Row(
+                name, found["ours"], found["reference"], "records/s", found["ratio"], "", note, _cpu(found)
+            )
 
 
 def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
@@ -40,11 +65,11 @@ def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
         prepared = _job("prepare", folder=folder, rows=ROWS)
         size = f"{prepared['bytes']}-byte values from Parquet, 2 cores, {pairs} pairs of {ROWS:,}"
         for job, (name, bar, against) in PAIRED.items():
-            found = _job(job, folder=folder, pairs=pairs)
-            note = f"against {against}; {size}"
-            yield Row(
-                name, found["ours"], found["reference"], "records/s", found["ratio"], bar, note, _cpu(found)
-            )
+            for way, native in WAYS.items() if job in NATIVE_BARS else [("", "0")]:
+                found = _job(job, native=native, folder=folder, pairs=pairs)
+                needed = NATIVE_BARS[job] if way else bar
+                rates = found["ours"], found["reference"], "records/s", found["ratio"]
+                yield Row(f"{name}{way}", *rates, needed, f"against {against}; {size}", _cpu(found))
         yield _cores("Spark decode, two cores against one", "rate", folder, pairs)
         yield _executors(folder, pairs)
         found = _job("source", folder=folder, pairs=pairs)
@@ -62,8 +87,10 @@ def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
         )
         yield _cores("Spark source, two cores against one", "source rate", folder, pairs)
         yield _memory(folder, many)
+        for way in WAYS:
+            with KafkaBroker() as broker:  # the job fills the topic that it reads
+                yield _written(folder, broker, pairs, way)
         with KafkaBroker() as broker:
-            yield _written(folder, broker, pairs)
             yield _copied(folder, broker, pairs)
 
 
@@ -71,15 +98,15 @@ def small_batches(*, batches: int) -> Iterator[Row]:
     """Measure micro-batches of few records, on two cores, with Spark's own settings."""
     with tempfile.TemporaryDirectory() as folder, KafkaBroker() as broker:
         for name in ("read", "ours", "plain"):
-            for small in (594, 160, FULL):
+            for small in (594, 160, *FULL):
                 broker.create_topic(f"{name}-{small}", partitions=8)
         told = {"folder": folder, "servers": broker.bootstrap_servers, "batches": batches, "partitions": 8}
-        found = _job("batches", **told, small=594, large=6)
         how = (
             "a call of the function for foreachBatch, that reads from 8 partitions and writes to 8 through "
             "the chain, against one that writes what the connector read; medians of "
-            f"{batches} batches after 2, in one session that has Spark's own settings"
+            f"{batches} batches after {{}}, in one session that has Spark's own settings"
         )
+        found = _job("batches", **told, small=594, large=6, warm_up=WARM_UP)
         yield Row(
             "Spark, a batch of 600 records with six messages in slices: time",
             found["ours"]["ms"],
@@ -87,10 +114,11 @@ def small_batches(*, batches: int) -> Iterator[Row]:
             "ms",
             found["ours"]["ms"] / found["reference"]["ms"],
             "adds at most 3000",
-            f"trail, zstd, slices and HMAC; {how}. The first batch took {found['first_ms']:,.0f} ms",
+            f"trail, zstd, slices and HMAC; {how.format(WARM_UP)}. "
+            f"The first batch took {found['first']['ms']:,.0f} ms",
             _batch_cpu(found, 600),
         )
-        found = _job("batches", **told, small=160, large=0)
+        found = _job("batches", **told, small=160, large=0, warm_up=WARM_UP)
         yield Row(
             "Spark, a batch of 160 records on 8 partitions: CPU",
             found["ours"]["cpu_ms"],
@@ -99,21 +127,36 @@ def small_batches(*, batches: int) -> Iterator[Row]:
             found["ours"]["cpu_ms"] / found["reference"]["cpu_ms"],
             "ours at most 1500",
             f"trail, zstd and HMAC; CPU of the driver, its JVM and the Python workers together (of it "
-            f"{found['ours']['workers_ms']:,.0f} ms in Python workers) during {how}",
+            f"{found['ours']['workers_ms']:,.0f} ms in Python workers) during {how.format(WARM_UP)}",
             _batch_cpu(found, 160),
         )
-        found = _job("batches", **told, small=FULL, large=6, full=True)
-        ours, reference = _batch_cpu(found, FULL)
-        yield Row(
-            f"Spark, a batch of {FULL + 6:,} records with every protection: CPU a record",
-            ours,
-            reference,
-            "us",
-            ours / reference,
-            "adds at most 200",
-            f"trail, zstd, dedup, encryption, slices, HMAC and a sink for dead letters, CPU as in the row "
-            f"above; {how}",
-        )
+        for size, warm_up in FULL.items():
+            found = _job("batches", **told, small=size, large=6, warm_up=warm_up, full=True)
+            ours, reference = _batch_cpu(found, size)
+            row = f"Spark, a batch of {size + 6:,} records with every protection"
+            yield Row(
+                f"{row}: CPU a record",
+                ours,
+                reference,
+                "us",
+                ours / reference,
+                "adds at most 200" if size == max(FULL) else "",
+                "trail, zstd, dedup, encryption, slices, HMAC, a sink for dead letters; CPU as in the rows "
+                f"above, of it {found['ours']['workers_ms'] * 1000 / size:,.0f} us in Python workers; "
+                f"{how.format(warm_up)}",
+            )
+            first = found["first"]["cpu_ms"] * 1000 / size
+            yield Row(
+                f"{row}, first of a session: CPU a record",
+                first,
+                ours,
+                "us",
+                first / ours,
+                "",
+                "the first batch against the later ones of the row above: it starts the Python workers, "
+                "which open the chain, the JVM compiles what runs, and the ledger begins; it took "
+                f"{found['first']['ms']:,.0f} ms, and a later one {found['ours']['ms']:,.0f}",
+            )
 
 
 def _cpu(found: dict[str, Any]) -> tuple[float, float]:
@@ -175,15 +218,16 @@ def _memory(folder: str, many: int) -> Row:
     )
 
 
-def _written(folder: str, broker: KafkaBroker, pairs: int) -> Row:
-    found = _job("foreach", folder=folder, pairs=pairs, servers=broker.bootstrap_servers)
+def _written(folder: str, broker: KafkaBroker, pairs: int, way: str) -> Row:
+    told: dict[str, Any] = {"folder": folder, "pairs": pairs, "servers": broker.bootstrap_servers}
+    found = _job("foreach", native=WAYS[way], **told)
     return Row(
-        "Spark foreachBatch, read and written through the chain",
+        f"Spark foreachBatch, read and written through the chain{way}",
         found["ours"],
         found["reference"],
         "records/s",
         found["ratio"],
-        "",
+        NATIVE_BARS["foreach"] if way else "",
         f"against the connector's own read and write in foreachBatch; decode and encode with trail, zstd and "
         f"HMAC, and the ledger, are in; {pairs} pairs of {found['rows']:,}",
         _cpu(found),
@@ -206,14 +250,16 @@ def _copied(folder: str, broker: KafkaBroker, pairs: int) -> Row:
     )
 
 
-def _job(what: str, *, cores: int = 2, home: str | None = None, **arguments: Any) -> dict[str, Any]:
+def _job(
+    what: str, *, cores: int = 2, home: str | None = None, native: str = "0", **arguments: Any
+) -> dict[str, Any]:
     command = [sys.executable, str(JOB), what, msgspec.json.encode({"cores": cores, **arguments}).decode()]
     kept = {0} if cores == 1 else os.sched_getaffinity(0)
 
     def hold() -> None:
         os.sched_setaffinity(0, kept)
 
-    env = os.environ if home is None else {**os.environ, "SPARK_HOME": home}
+    env = {**os.environ, NATIVE_VARIABLE: native, **({} if home is None else {"SPARK_HOME": home})}
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=hold, check=False, env=env)
     if done.returncode:
         raise RuntimeError(f"{what} failed:\n{done.stderr[-4000:]}")

@@ -13,10 +13,13 @@ import time
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
+import pandas as pd
 import psutil
 import pyarrow as pa
 import zstandard
@@ -41,6 +44,7 @@ from headerware.spark_bridge import (
     decode,
     encode,
     foreach_batch,
+    functions,
     kafka_sink,
     register_source,
 )
@@ -49,7 +53,6 @@ KEY = b"k" * 32
 PARTS = 8
 LINES = 1_000_000
 COPIED = 400_000
-WARM_UP = 2
 EARLY = 10
 """Later memory is compared with the memory after a tenth of the records."""
 
@@ -245,6 +248,81 @@ def paired_with_itself(spark: SparkSession, folder: Path, *, pairs: int) -> dict
     wire = spark.read.parquet(str(folder / "wire"))
     bare = wire.mapInArrow(bare_decode, wire.schema)
     return pairs_of(lambda: ran(bare), lambda: ran(bare), wire.count(), pairs)
+
+
+# Columns of headers, against what one would write by hand
+
+
+def header_by_hand(_: Path) -> Any:
+    return F.expr("try_element_at(filter(headers, each -> each.key = 'tenant'), -1).value")
+
+
+def map_by_hand(_: Path) -> Any:
+    @F.pandas_udf("map<string,binary>")
+    def headers_map(headers: pd.Series) -> pd.Series:
+        return headers.map(lambda each: {pair["key"]: pair["value"] for pair in each})
+
+    return headers_map("headers")
+
+
+def trail_by_hand(_: Path) -> Any:
+    def hop(text: str) -> dict[str, Any]:
+        parts = dict(part.split("=", 1) for part in text.split(";"))
+        when = pd.Timestamp(int(parts["at"]), unit="ms", tz="UTC")
+        places = (unquote(parts.get(name, "")) or None for name in ("by", "from", "into"))
+        return {"when": when, **dict(zip(("by_whom", "from_place", "into_place"), places, strict=True))}
+
+    @F.pandas_udf("array<struct<when:timestamp,by_whom:string,from_place:string,into_place:string>>")
+    def trail(values: pd.Series) -> pd.Series:
+        return values.map(lambda value: [hop(text) for text in value.decode().split(",")[1:]])
+
+    found = F.expr("try_element_at(filter(headers, each -> each.key = 'hw.trail'), -1).value")
+    return trail(found)
+
+
+def verified_by_hand(folder: Path) -> Any:
+    del folder
+
+    @F.pandas_udf("string")
+    def verified(key: pd.Series, value: pd.Series, headers: pd.Series) -> pd.Series:
+        def key_id(key: bytes, value: bytes, pairs: list[dict[str, Any]]) -> str:
+            covered = b"".join(pair["key"].encode() + pair["value"] for pair in pairs[:-1])
+            digest = hmac.digest(KEY, key + value + covered, "sha256")
+            hmac.compare_digest(digest, a2b_base64(pairs[-1]["value"])[-32:])
+            return "bench"
+
+        return pd.Series([key_id(*row) for row in zip(key, value, headers, strict=True)])
+
+    return verified("key", "value", "headers")
+
+
+BY_HAND: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "header": (header_by_hand, "against filter() and try_element_at() in SQL"),
+    "headers_map": (map_by_hand, "against a pandas UDF that makes a dict of each row"),
+    "trail": (trail_by_hand, "against a pandas UDF that splits the text, without a check of it"),
+    "verified": (
+        verified_by_hand,
+        "against a pandas UDF that makes an HMAC over key, value and headers and returns the key's id",
+    ),
+}
+
+
+def paired_column(name: str, spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    wire = spark.read.parquet(str(folder / "wire"))
+    make, by_hand = BY_HAND[name]
+    reference = wire.select(make(folder))
+    if name == "verified":
+        signing = Chain(list(chain(folder))[-1:])
+        signed = encode(spark.read.parquet(str(folder / "plain")), signing, job="bench")
+        signed.withColumn("partition", F.lit(0)).write.parquet(str(folder / "signed"))
+        wire = spark.read.parquet(str(folder / "signed"))
+        ours = decode(wire, signing, verified=True).select("verified.key_id")
+        reference = wire.select(make(folder))
+    elif name == "header":
+        ours = wire.select(functions.header("tenant"))
+    else:
+        ours = wire.select(getattr(functions, name)())
+    return {**pairs_of(lambda: ran(ours), lambda: ran(reference), wire.count(), pairs), "by_hand": by_hand}
 
 
 def rate(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
@@ -494,6 +572,7 @@ def batches(
     partitions: int,
     small: int,
     large: int,
+    warm_up: int,
     full: bool = False,
 ) -> dict[str, Any]:
     options = {"kafka.bootstrap.servers": servers}
@@ -537,17 +616,19 @@ def batches(
         return only
 
     mine, theirs = [], []
-    for _ in range(batches + WARM_UP):
+    for _ in range(batches + warm_up):
         with Producer({"bootstrap.servers": servers}, chain=ours) as producer:
             for number in range(small + large):
                 value = os.urandom(50_000) if number < large else json.dumps({"number": number}).encode()
                 producer.produce(names["read"], value, str(number), number % partitions)
+                if number % 10_000 == 0:
+                    producer.flush()
         mine.append(read(through_chain, names["ours"]))
         theirs.append(read(as_it_is, names["plain"]))
     return {
-        "ours": medians(mine[WARM_UP:]),
-        "reference": medians(theirs[WARM_UP:]),
-        "first_ms": mine[0].time * 1000,
+        "ours": medians(mine[warm_up:]),
+        "reference": medians(theirs[warm_up:]),
+        "first": medians(mine[:1]),
     }
 
 
@@ -570,6 +651,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "decode": paired_decode,
     "by hand": paired_by_hand,
     "encode": paired_encode,
+    **{f"column {name}": partial(paired_column, name) for name in BY_HAND},
     "rate": rate,
     "source": paired_source,
     "source rate": source_rate,

@@ -7,6 +7,7 @@ and the invoices in slices. A stream appends their plain records to a Delta tabl
 the table has a batch that the checkpoint does not; the next driver goes on. Then a batch job joins the orders
 with their payments and invoices, counts them by hours, and writes each settled order to a topic, whose
 records have the trail of their order. At the end, everything that came is compared with what was sent.
+With the option ``--connect`` the jobs are clients of a Spark Connect server, which is killed with its client.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from demo.spark import start
+import pyspark
+from demo.spark import connect_server, start
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
@@ -49,6 +53,7 @@ TOPICS = ("orders", "payments", "invoices")
 ORDERS, INVOICES, INVOICE_BYTES = 2_000, 20, 250_000
 BATCH = 2_100
 SETTINGS = {
+    "spark.app.name": "orders",
     "spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -56,6 +61,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.port": "0",
 }
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+TRIES = 3
+"""Spark gives a new Python worker of a Connect server ten seconds, which are not enough on a busy machine."""
 
 
 def chain(folder: Path, service: str) -> Chain:
@@ -100,36 +108,45 @@ def produce(servers: str, folder: Path) -> int:
 class KillsDriver:
     """A table's sink that kills the driver and its JVM when the table has a batch, and nobody else knows."""
 
-    def __init__(self, sink: Any, batch: int | None) -> None:
-        self._sink, self._batch = sink, batch
+    def __init__(self, sink: Any, batch: int | None, jvm: int, say: Callable[[str], None]) -> None:
+        self._sink, self._batch, self._say = sink, batch, say
+        self._driver = (jvm, os.getpid())
 
     def write(self, frame: DataFrame, batch: Any) -> None:
-        """Write a batch."""
+        """Write a batch; with Spark Connect this runs in a process of the server."""
         self._sink.write(frame, batch)
         if batch.id == self._batch:
-            click.echo(f"the table has batch {batch.id}; the driver is killed")
-            for process in (batch.spark.sparkContext._gateway.proc.pid, os.getpid()):  # noqa: SLF001 - for a kill
+            self._say(f"the table has batch {batch.id}; the driver is killed")
+            for process in (*self._driver, os.getpid()):
                 os.kill(process, signal.SIGKILL)
 
 
-def landing(frame: DataFrame, _batch: int) -> DataFrame:
-    """Return the columns of the table; the headers are kept for records that are made of these later."""
-    return keep_headers(frame).select("topic", "key", "value", "timestamp", "source", "carried_from")
+def note(said: Path, text: str) -> None:
+    """Append a line to what the stream says."""
+    with said.open("a") as lines:
+        lines.write(f"{text}\n")
 
 
-def stream(spark: SparkSession, servers: str, folder: Path, kill_in: int | None) -> None:
+def stream(
+    spark: SparkSession,
+    servers: str,
+    folder: Path,
+    kill_in: int | None,
+    jvm: int,
+    say: Callable[[str], None],
+) -> None:
     """Append the new records of the three topics to the Delta table."""
     reading = {"subscribe": ",".join(TOPICS), "startingOffsets": "earliest", "maxOffsetsPerTrigger": BATCH}
     kafka = {"kafka.bootstrap.servers": servers}
     work = foreach_batch(
         chain(folder, "pipeline"),
-        KillsDriver(table_sink(folder / "landed", format="delta"), kill_in),
+        KillsDriver(table_sink(folder / "landed", format="delta"), kill_in, jvm, say),
         transform=lambda frame, _: keep_headers(frame).drop(
             "headers", "partition", "offset", "timestampType"
         ),
         dead_letters=kafka_sink(kafka),
         checkpoint=folder / "checkpoint",
-        on_progress=lambda progress: click.echo(str(progress)),
+        on_progress=lambda progress: say(str(progress)),
     )
     source = kafka_source(spark.readStream, {**kafka, **reading})
     writer = source.writeStream.foreachBatch(work).option("checkpointLocation", str(folder / "checkpoint"))
@@ -175,11 +192,20 @@ def descriptions(spark: SparkSession) -> list[str]:
 
 def job(servers: str, folder: Path, kill_in: int | None) -> None:
     """Run the driver: the stream to its end, then the batch job."""
-    spark = start(SparkSession.builder.appName("orders").config(map=SETTINGS))
-    stream(spark, servers, folder, kill_in)
+    spark = start(SparkSession.builder.config(map=SETTINGS))
+    jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - for a kill
+    stream(spark, servers, folder, kill_in, jvm, click.echo)
     click.echo(f"jobs in Spark's UI: {', '.join(descriptions(spark))}")
     settle(spark, servers, folder)
     spark.stop()
+
+
+def client_job(servers: str, folder: Path, kill_in: int | None, url: str, jvm: int) -> None:
+    """Do the same as a client of a Spark Connect server, in whose processes the stream says something."""
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    stream(spark, servers, folder, kill_in, jvm, partial(note, folder / "said"))
+    click.echo((folder / "said").read_text(), nl=False)
+    settle(spark, servers, folder)
 
 
 def read(servers: str, folder: Path) -> dict[bytes, int]:
@@ -197,11 +223,17 @@ def read(servers: str, folder: Path) -> dict[bytes, int]:
 
 @click.command()
 @click.option("--driver", type=(str, Path, int), help="Run the driver: addresses, folder, batch of the kill.")
-def main(driver: tuple[str, Path, int] | None) -> None:
+@click.option("--server", type=(str, int), help="With --driver: address and pid of a Spark Connect server.")
+@click.option("--connect", is_flag=True, help="Run the jobs as clients of a Spark Connect server.")
+def main(driver: tuple[str, Path, int] | None, server: tuple[str, int] | None, *, connect: bool) -> None:
     """Run the pipeline."""
     if driver is not None:
         servers, folder, batch = driver
-        job(servers, folder, batch if batch >= 0 else None)
+        kill_in = batch if batch >= 0 else None
+        if server is None:
+            job(servers, folder, kill_in)
+        else:
+            client_job(servers, folder, kill_in, *server)
         return
     with tempfile.TemporaryDirectory() as temporary, KafkaBroker() as broker:
         folder, servers = Path(temporary), broker.bootstrap_servers
@@ -211,8 +243,17 @@ def main(driver: tuple[str, Path, int] | None) -> None:
             broker.create_topic(topic)
         click.echo(f"three services sent {produce(servers, folder):,} records")
         command = [sys.executable, __file__, "--driver", servers, str(folder)]
-        for kill_in in ("1", "-1"):
-            subprocess.run([*command, kill_in], check=kill_in == "-1")
+        packages = f"{SETTINGS['spark.jars.packages']},{CONNECTOR}"
+        settings = {**SETTINGS, "spark.jars.packages": packages}
+        for batch, expected in (("1", -signal.SIGKILL), ("-1", 0)):
+            for _ in range(TRIES):
+                with connect_server(folder, settings) if connect else nullcontext() as started:
+                    client = [] if started is None else ["--server", *map(str, started)]
+                    ended = subprocess.run([*command, batch, *client], check=False).returncode
+                if ended == expected:
+                    break
+            else:
+                sys.exit(f"the driver ended with {ended}, and not with {expected}")
         found = read(servers, folder)
         click.echo(f"accounts read {len(found):,} settled orders")
     sys.exit(0 if found == {f"{number}".encode(): number % 100 for number in range(ORDERS)} else 1)

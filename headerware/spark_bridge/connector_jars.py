@@ -36,6 +36,8 @@ _RESOLVE_SECONDS = 600
 # The resolver's settings: where to look, and Java's proxies.
 _RESOLVING = ("spark.jars", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _TAIL_LINES = 12
+_TESTED = "4.0.0"  # the pyspark of the extra dev
+_RELEASE = re.compile(r"\d+(\.\d+)*")
 _DEPENDENCY = re.compile(r'<dependency org="([^"]+)" name="([^"]+)" rev="([^"]+)"')
 # Ivy names the address of each request that failed, except for an answer that there is no such file.
 _TRIED, _FAILED = re.compile(r"^\s*(https?://\S+\.pom)$", re.MULTILINE), re.compile(r"url[= ](\S+)")
@@ -90,8 +92,8 @@ def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None
     if package(version) in wanted and (hosts := _hosts_without_it(output, version)):
         message = (
             f"{', '.join(hosts)} answered, but does not have {package(version)}: the connector of pyspark "
-            f"{version} is not published there; install an older pyspark: pip install 'pyspark<{version}', "
-            "or name another repository (spark.jars.repositories)"
+            f"{version} is not published there; install {_with_connector(settings, spark_home)}, or name "
+            "another repository (spark.jars.repositories)"
         )
         raise MissingPartError(message)
     said = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("\tat ")]
@@ -100,6 +102,18 @@ def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None
         f"and its repositories: {said[0]}\n  " + "\n  ".join(said[1:][-_TAIL_LINES:]) + f"\n{advice(version)}"
     )
     raise MissingPartError(message)
+
+
+def _with_connector(settings: Mapping[str, str], spark_home: Path) -> str:
+    """Return the newest pyspark whose connector can be had: the resolver finds it, or the cache has it."""
+    _run_resolver({**settings, "spark.jars.packages": package("4.+")}, spark_home)
+    files = (_ivy_folder(settings) / "cache" / "org.apache.spark" / _NEEDED[0]).glob("ivy-4.*.xml")
+    versions = [file.stem.removeprefix("ivy-") for file in files]
+    # Not a preview, which has another name as a package of Python.
+    usable = [each for each in versions if _RELEASE.fullmatch(each) and cached_jars(each, settings)]
+    if not usable:
+        return f"the pyspark of Headerware's tests: pip install 'pyspark=={_TESTED}'"
+    return f"a pyspark whose connector is: pip install 'pyspark=={max(usable, key=version_numbers)}'"
 
 
 def cached_jars(version: str, settings: Mapping[str, str]) -> list[Path]:

@@ -146,11 +146,21 @@ def require_classic(of_spark: object, what: str, instead: str) -> None:
         )
 
 
+def names_connect(settings: Mapping[str, str]) -> bool:
+    """Return whether a builder's settings or the environment ask for a session of Spark Connect."""
+    mode = settings.get("spark.api.mode") or os.environ.get("SPARK_API_MODE")
+    return bool(_remote(settings)) or (mode or "").lower() == "connect"
+
+
 def refuse_remote(settings: Mapping[str, str]) -> None:
     """Raise ConfigError if a builder's settings or the environment name a Spark Connect server."""
-    remote = settings.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
+    remote = _remote(settings)
     if "SPARK_CONNECT_MODE_ENABLED" in os.environ or (remote and not remote.startswith("local")):
         raise ConfigError(_REMOTE)
+
+
+def _remote(settings: Mapping[str, str]) -> str:
+    return settings.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
 
 
 def _is_connect(of_spark: object) -> bool:

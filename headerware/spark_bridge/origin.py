@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from headerware.core.errors import HeaderwareError
 from headerware.core.hooks import label, states
 from headerware.core.order import idle_on
 from headerware.spark_bridge.admin import KafkaAdmin
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, DataFrameReader
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.streaming import DataStreamReader
 
 _READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
 """The bridge's default options for reading Kafka."""
@@ -120,5 +121,10 @@ def warn_of_unknown_cluster(chain: Iterable[object], advice: str) -> None:
 def warn_of_other_topics(chain: Iterable[object], topics: Iterable[str]) -> None:
     """Log which patterns of a chain fit none of the topics, if these are known."""
     known = tuple(topics)
-    for name, found in idle_on(tuple(chain), known) if known else ():
+    try:
+        idle = idle_on(tuple(chain), known) if known else ()
+    except HeaderwareError as error:  # the executors may have a file that the driver does not have
+        log.warning("the patterns of the chain are not compared with %s: %s", ", ".join(known), error)
+        return
+    for name, found in idle:
         log.warning("%s: %s (%s)", name, found, ", ".join(known))

@@ -49,7 +49,7 @@ from headerware.spark_bridge.connector_jars import (
     resolve,
     version_numbers,
 )
-from headerware.spark_bridge.driver import driver_of, refuse_remote
+from headerware.spark_bridge.driver import driver_of, names_connect, refuse_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -92,9 +92,9 @@ def configure(
             the connector.
         MissingPartError: Java, pyarrow or pandas is missing or does not fit, or the connector is missing.
     """
-    _check_requirements()
     own = builder_settings(builder)
     refuse_remote(own)
+    _check_requirements(CONNECT_REQUIREMENTS if names_connect(own) else REQUIREMENTS)
     running = _running_settings()
     if running is None:
         find_java(newest=_newest_java())
@@ -274,11 +274,13 @@ def joined(*lists: str | Iterable[str]) -> str:
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """A package, the oldest version that works, and the first that is too new, if any is known."""
+    """A module, the oldest version that works, the first that is too new, if any is known, and its extra."""
 
     name: str
     oldest: tuple[int, ...]
+    """Empty for a module that does not say its version."""
     too_new: tuple[int, ...] | None = None
+    extra: str = "spark"
 
 
 REQUIREMENTS: Final = (
@@ -286,27 +288,38 @@ REQUIREMENTS: Final = (
     Requirement("pyarrow", (15,)),
     Requirement("pandas", (2, 2), (3,)),
 )
+CONNECT_REQUIREMENTS: Final = (
+    *REQUIREMENTS,
+    Requirement("grpc", (1, 67), extra="spark-connect"),
+    Requirement("grpc_status", (), extra="spark-connect"),
+    Requirement("google.rpc", (), extra="spark-connect"),
+)
+_NEEDED_BY: Final = {"spark": "the Spark bridge", "spark-connect": "Spark Connect"}
 
 
-def _check_requirements() -> None:
-    """Raise MissingPartError unless pyspark, pyarrow and pandas are installed in versions that fit."""
-    for requirement in REQUIREMENTS:
+def _check_requirements(requirements: Iterable[Requirement]) -> None:
+    """Raise MissingPartError unless all modules are installed in versions that fit."""
+    for requirement in requirements:
         check(requirement)
 
 
 def check(requirement: Requirement) -> None:
-    """Raise MissingPartError if a package is missing, too old or too new."""
+    """Raise MissingPartError if a module is missing, too old or too new."""
+    name, install = requirement.name, install_command(requirement.extra)
     try:
-        found = str(import_module(requirement.name).__version__)
+        module = import_module(name)
+        if not requirement.oldest:
+            return
+        found = str(module.__version__)
     except (ImportError, AttributeError) as error:  # a folder of that name imports, but has no version
-        message = f"{requirement.name} is missing, and the Spark bridge needs it: {install_command('spark')}"
+        message = f"{name} is missing, and {_NEEDED_BY[requirement.extra]} needs it: {install}"
         raise MissingPartError(message) from error
     version = version_numbers(found)
     too_new = requirement.too_new is not None and version >= requirement.too_new
     if too_new or version < requirement.oldest:
         message = (
-            f"{requirement.name} {found} is too {'new' if too_new else 'old'}: "
-            f"the Spark bridge needs {wanted(requirement)}: {install_command('spark')}"
+            f"{name} {found} is too {'new' if too_new else 'old'}: "
+            f"{_NEEDED_BY[requirement.extra]} needs {wanted(requirement)}: {install}"
         )
         raise MissingPartError(message)
 

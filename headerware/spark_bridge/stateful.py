@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pandas as pd
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from headerware.core.errors import ConfigError, MissingPartError
@@ -49,12 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.stateful_processor import (
-        ExpiredTimerInfo,
-        MapState,
-        StatefulProcessorHandle,
-        TimerValues,
-    )
+    from pyspark.sql.streaming import StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, MapState, TimerValues
     from pyspark.sql.types import DataType
 
     from headerware.core.chain import Chain

@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ CONF = {
     ),
 }
 
+collect_ignore = (
+    []
+    if find_spec("headerware_native") or os.environ.get("HEADERWARE_REQUIRE_NATIVE")
+    else ["test_native_steps.py"]
+)
 JVM_ENDS_S = 120
 DEADLINE_S = 60.0
 QUERY_ENDS_S = 240

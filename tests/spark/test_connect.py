@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import socket
+import runpy
+import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,67 +17,48 @@ import pyspark
 import pytest
 
 from headerware import Chain, Headers, Record
-from headerware.interceptors import Dedup, Sign, Slice, Trail
+from headerware.interceptors import Compress, Dedup, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge.connector_jars import cached_jars, package, resolve
 from headerware.spark_bridge.session import spark_home
+from tests.gallery import EXAMPLES
 from tests.spark.programs.connect_client import CUTTING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.spark.conftest import Kafka
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "connect_client.py"
-START_S: Final = 120
-CLIENT_S: Final = 400
+START: Final = runpy.run_path(str(EXAMPLES / "demo" / "spark.py"))["connect_server"]
+CLIENT_S: Final = 600
 LARGE: Final = random.Random(1).randbytes(8_000)
 Run = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a Spark Connect server, as ``start-connect-server.sh`` does, and return its address."""
-    home = spark_home()
+def serving(folder: Path) -> AbstractContextManager[tuple[str, int]]:
+    """Run a server in a process of its own; yield its address and pid."""
     settings = {"spark.jars.packages": package(pyspark.__version__)}
-    resolve(settings, pyspark.__version__, home)
+    resolve(settings, pyspark.__version__, spark_home())
     jars = ",".join(map(str, cached_jars(pyspark.__version__, settings)))
-    folder = tmp_path_factory.mktemp("server")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     confs = {
-        "spark.connect.grpc.binding.port": port,
+        "spark.jars": jars,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.warehouse.dir": folder / "warehouse",
     }
-    (jar,) = (home / "jars").glob("spark-connect_*.jar")
-    command = [home / "bin" / "spark-submit", "--master", "local[2]", "--jars", jars]
-    command += [part for key, value in confs.items() for part in ("--conf", f"{key}={value}")]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", jar]
-    log = folder / "log"
-    with log.open("w") as output:
-        started = subprocess.Popen(
-            list(map(str, command)),
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-            cwd=folder,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + START_S
-        while "Spark Connect server started" not in log.read_text():
-            assert started.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        started.terminate()
-        started.wait(START_S)
+    found: AbstractContextManager[tuple[str, int]] = START(folder, confs)
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("server")) as (url, _):
+        yield url
 
 
 @pytest.fixture
@@ -90,14 +70,16 @@ def run(server: str, kafka: Kafka, tmp_path: Path) -> Run:
         "progress": str(tmp_path / "progress"),
     }
 
-    def client(work: str, **given: Any) -> dict[str, Any]:
+    def client(work: str, *, url: str = server, **given: Any) -> dict[str, Any]:
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), work, server, json.dumps({**shared, **given})],
+            [sys.executable, str(PROGRAM), work, url, json.dumps({**shared, **given})],
             capture_output=True,
             text=True,
             timeout=CLIENT_S,
             check=False,
         )
+        if done.returncode == -signal.SIGKILL:
+            return {"error": "killed"}
         assert done.returncode == 0, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
@@ -152,15 +134,25 @@ class TestForeachBatch:
         assert (sorted(len(each.value or b"") for each in read), refused) == ([5, 5, len(LARGE)], [])
         assert [each[:3] for each in progress(tmp_path)] == [[0, False, False], [1, False, False]]
         assert progress(tmp_path)[0][3] == 2
+        lines = [each[6] for each in progress(tmp_path)]
+        assert lines[0] == "batch 0: 3 in, 1 out, 2 slices wait"
+        assert lines[1].startswith(f"batch 1: {len(slices)} in, 2 out, 1 refused")
         assert [letter.value for letter in kafka.wire(letters)] == [damaged.value]
 
-    def test_a_killed_worker_loses_and_doubles_nothing(self, run: Run, kafka: Kafka, tmp_path: Path) -> None:
-        topic, target = kafka.topic("killed"), kafka.topic("killed-target")
+    @pytest.mark.parametrize("what", ["worker", "server"])
+    def test_a_kill_loses_and_doubles_nothing(
+        self, run: Run, kafka: Kafka, tmp_path: Path, what: str
+    ) -> None:
+        topic, target = kafka.topic(f"killed-{what}"), kafka.topic(f"killed-{what}-target")
         kafka.topic(f"{topic}.dead-letter")
         values = [f"{number}".encode() for number in range(30)]
         kafka.send(CUTTING, *(Record(topic, value) for value in [*values[:15], LARGE, *values[15:]]))
         given = {"topic": topic, "target": target, "batch": 10, "stop": str(tmp_path / "stop")}
-        assert run("stream", **given)["error"] is not None
+        if what == "worker":
+            assert run("stream", **given)["error"] is not None
+        else:
+            with serving(tmp_path) as (url, pid):
+                assert run("stream", url=url, jvm=pid, **given) == {"error": "killed"}
         assert run("stream", **given) == {"error": None}
         once, _ = kafka.read(target, Chain([Trail(), Dedup(), Slice()]))
         assert Counter(each.value for each in once) == Counter([*values, LARGE])
@@ -173,13 +165,28 @@ class TestForeachBatch:
         kafka.send(None, *(Record(topic, b"v") for _ in range(3)))
         found = run("files", topic=topic, target=str(tmp_path / "table"))
         assert found == {"error": None, "rows": 3}
+        assert [each[6] for each in progress(tmp_path)] == ["batch 0: done"]
+
+    def test_audits_and_counts_each_record_once(self, run: Run, kafka: Kafka, tmp_path: Path) -> None:
+        topic, reports = kafka.topic("audited"), kafka.topic("reports")
+        kafka.send(Chain([Compress()]), *(Record(topic, b"v" * 500) for _ in range(3)))
+        given = {"topic": topic, "target": str(tmp_path / "table"), "reports": reports}
+        assert run("counted", **given) == {"error": None}
+        ((*_, decoded, encoded, line),) = progress(tmp_path)
+        assert (line, encoded) == ("batch 0: 3 in, 3 out", {})
+        assert decoded["bytes_out"] == 1500 > decoded["bytes_in"]
+        assert decoded["steps"]["compress"]
+        (report,) = kafka.wire(reports)
+        assert isinstance(report.value, bytes)
+        (count,) = json.loads(report.value)["counts"]
+        assert (count["topic"], count["records"]) == (topic, 3)
 
     def test_says_what_cannot_work(self, run: Run, kafka: Kafka) -> None:
         topic = kafka.topic("refused")
         kafka.send(None, Record(topic, b"v"))
         said = run("refused", topic=topic)
         assert "expected the folder of this query's checkpoint" in said["elsewhere"]
-        assert "use a classic session, or take the step out of this chain" in said["audit"]
+        assert "use a classic session, or take the step out of this chain" in said["lineage"]
         assert said["called"].startswith("expected to be called by a streaming query")
         assert "has no topic no-such-topic" in said["topic"]
         assert said["jaas"].startswith("kafka.sasl.jaas.config: librdkafka")

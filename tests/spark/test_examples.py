@@ -134,6 +134,16 @@ class TestTables:
         shown = ended(tmp_path, sys.executable, str(EXAMPLES / name))
         assert GALLERY[name].is_shown_by(shown), shown
 
+    def test_have_each_record_once_after_a_spark_connect_server_was_killed(self, tmp_path: Path) -> None:
+        shown = ended(tmp_path, sys.executable, str(EXAMPLES / "spark_pipeline.py"), "--connect")
+        assert re.search(r"^batch 1: [\d,]+ in, [\d,]+ out.* \(a replay\)$", shown, re.MULTILINE), shown
+        for line in (
+            "the table has batch 1; the driver is killed",
+            "the table has 4,020 records",
+            "accounts read 2,000 settled orders",
+        ):
+            assert line in shown, shown
+
 
 class TestPage:
     @pytest.mark.parametrize("function", [decode, encode, foreach_batch], ids=lambda found: found.__name__)

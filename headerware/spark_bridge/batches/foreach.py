@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -33,12 +34,13 @@ from headerware.spark_bridge.batches.storage import Storage
 from headerware.spark_bridge.chain_source import ChainLike, LoadedChain, chain_source
 from headerware.spark_bridge.decoding import DecodePlan
 from headerware.spark_bridge.driver import driver_of, require_classic, spark_errors
-from headerware.spark_bridge.executors.counts import QueryAccumulators
+from headerware.spark_bridge.executors.counts import NoCounts, QueryAccumulators
 from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import reason_of
 from headerware.spark_bridge.failures import TaskError, split_failures
 from headerware.spark_bridge.frames.schema import (
     ARRIVED,
+    COUNTS,
     IDENTITY,
     RAW,
     SOURCE,
@@ -47,6 +49,7 @@ from headerware.spark_bridge.frames.schema import (
     require_free,
     struct_from_json,
     with_columns,
+    with_counts,
     with_status,
 )
 from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
@@ -63,11 +66,11 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.batches.lineage import QueryLineage
     from headerware.spark_bridge.chain_source import TaskSpec
     from headerware.spark_bridge.decoding import Decoded
-    from headerware.spark_bridge.executors.counts import CountsAccumulator, NoCounts
+    from headerware.spark_bridge.executors.counts import CountsAccumulator, RowCounts
 
 
 _log: Final = logging.getLogger("headerware.spark_bridge")
-_OWN: Final = (STATUS, ARRIVED, RAW, IDENTITY)
+_OWN: Final = (STATUS, ARRIVED, RAW, IDENTITY, COUNTS)
 _NO_QUERY: Final = (
     "expected to be called by a streaming query; pass this function to writeStream.foreachBatch(...)"
 )
@@ -77,8 +80,9 @@ _SPECULATES: Final = (
     "spark.speculation=false"
 )
 _METADATA: Final = "metadata"
-_INTERNAL: Final = frozenset({"traces", "given", "audit"})
+_INTERNAL: Final = frozenset({"traces", "given", "audit", "native"})
 _STATUSES: Final = (None, *Status)
+_RECORDS: Final = (None, Status.DONE, Status.FAILED, Status.SLICE)
 _IDENTITIES: Final = "identities"
 _W3C: Final = TraceContextTextMapPropagator()
 
@@ -86,7 +90,9 @@ _W3C: Final = TraceContextTextMapPropagator()
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a batch.
 
-    Counts come from the executors. A part of a batch counts once, also if its task is tried again.
+    Counts come from the executors. A part of a batch counts once, also if its task is tried again. With Spark
+    Connect, ``decoded`` is empty unless the batch is kept and counted, and ``encoded`` is always empty: see
+    docs/spark.md.
 
     Args:
         batch: the batch's number.
@@ -96,8 +102,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
         waiting: the number of slices that wait for the next batch.
         decoded: counts of the reading chain: ``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``,
             ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them; with
-            ``lineage`` in the chain also ``topics``: records by topic. Empty with Spark Connect, which has
-            no accumulators.
+            ``lineage`` in the chain also ``topics``: records by topic.
         encoded: the same counts of the writing chain.
 
     As text it is one line: ``batch 17: 1,204 in, 1,198 out, 3 refused, 3 slices wait``.
@@ -228,6 +233,10 @@ def _check_audit_reports(chain: Chain, sink: Any) -> None:
             "a report is written unchanged, for the readers of the audit; give a kafka_sink without a chain",
             path="audit_reports",
         )
+
+
+def _has(kind: type[object] | UnionType, chain: Chain) -> bool:
+    return any(isinstance(step, kind) for step in chain)
 
 
 def _report_topics(chain: Chain) -> list[str]:
@@ -368,7 +377,8 @@ class ForeachBatch:
             _log.info("the chain has changed; the new chain is used from batch %d on", batch.id)
         plan = self._plan(frame)
         spec = plan.task_spec(job=batch.job, cluster_id=self._cluster_id, **self._dead_letter_routes)
-        stages = _DecodeStages(plan, spec, batch, ledger, attempt.now_ms)
+        counts = _has(Audit | Metrics, self._reading.loaded.chain)
+        stages = _DecodeStages(plan, spec, batch, ledger, attempt.now_ms, counts=counts)
         found = stages.decoded(frame, discard_waiting=self._discard_waiting)
         with ExitStack() as stack:
             if stages.is_traced:
@@ -451,7 +461,9 @@ class ForeachBatch:
         checkpoint = Storage(spark, self._checkpoint)
         query_id = _query_of(checkpoint, running)
         chain = self._reading.loaded.chain
-        _require_countable(frame, chain)
+        if _has(Lineage, chain):
+            what = "lineage: the end of the query"
+            require_classic(frame, what, "use a classic session, or take the step out of this chain")
         if _report_topics(chain) and speculates(spark):
             raise ConfigError(_SPECULATES, path="spark.speculation")
         for path, sink, topics in (
@@ -505,14 +517,19 @@ class _Counts(NamedTuple):
 class _DecodeStages:
     """The stages of decoding one batch, each called once, in this order."""
 
-    def __init__(self, plan: DecodePlan, spec: TaskSpec, batch: Batch, ledger: Ledger, now_ms: int) -> None:
+    def __init__(
+        self, plan: DecodePlan, spec: TaskSpec, batch: Batch, ledger: Ledger, now_ms: int, *, counts: bool
+    ) -> None:
         self._plan = plan
         self._batch = batch
         self._ledger = ledger
         self._now_ms = now_ms
-        self.accumulator: Final = batch.decoded
         self.is_traced: Final[bool] = is_traced()
+        self._reads_twice = self._must_read_twice(counts=counts)
+        uncounted = batch.decoded.by_row and not self._reads_twice
+        self.accumulator: Final = NoCounts() if uncounted else batch.decoded
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
+        schema = with_counts(schema) if self.accumulator.by_row else schema
         self._spec = spec.replace(schema=schema.json())
 
     def decoded(self, frame: DataFrame, *, discard_waiting: bool) -> _DecodedBatch:
@@ -534,7 +551,7 @@ class _DecodeStages:
             counts = self._count(self._batch.cache(alone))
         found = _DecodedBatch(
             alone.where(_has_status(None, Status.FAILED)),
-            records=sum(counts.by_status.values()) - counts.by_status[Status.POSITION],
+            records=sum(counts.by_status[status] for status in _RECORDS),
             letter_topics=counts.letter_topics,
             identities=counts.identities,
             topics=counts.topics,
@@ -560,9 +577,11 @@ class _DecodeStages:
         with self._batch.described("find repeats"):
             return self._ledger.identities.fresh(frame, self._batch.id, IDENTITY, count=identities)
 
-    @property
-    def _reads_twice(self) -> bool:
+    def _must_read_twice(self, *, counts: bool) -> bool:
+        """Return whether rows are kept and counted; ``counts`` says that the chain reports counts."""
         plan = self._plan
+        if counts and self._batch.decoded.by_row:
+            return True
         return plan.reassembles or plan.dedups or self.is_traced or self._batch.dead_letters is not None
 
     def _count(self, rows: DataFrame) -> _Counts:
@@ -578,7 +597,9 @@ class _DecodeStages:
             F.collect_set(_letter_topic(rows)).alias("letter_topics"),
             F.collect_set(F.when(_has_status(Status.SLICE), topic_partition)).alias("with_slices"),
             F.collect_set(F.when(_has_status(Status.POSITION), topic_partition)).alias("read"),
+            *self.accumulator.columns(),
         ).collect()
+        self.accumulator.read(found)
         by_status, identities = _by_status(found)
         return _Counts(
             by_status,
@@ -620,8 +641,10 @@ class _DecodeStages:
         )
         with self._batch.described("reassemble"):
             counted = Observation()
-            left = reassembled.observe(counted, *self._numbers()).where(_has_status(Status.SLICE))
+            columns = (*self._numbers(), *self.accumulator.columns())
+            left = reassembled.observe(counted, *columns).where(_has_status(Status.SLICE)).drop(COUNTS)
             self._ledger.leave(self._batch.id, left)  # computes all rows
+            self.accumulator.read(counted.get)
             by_status, identities = _by_status(counted.get)
             if not by_status[Status.SLICE]:
                 self._ledger.leave(self._batch.id, None)
@@ -655,16 +678,6 @@ def _query_of(checkpoint: Storage, running: Collection[str]) -> str:
         f'checkpoint= and .option("checkpointLocation", ...) the same folder',
         path="checkpoint",
     )
-
-
-def _require_countable(frame: DataFrame, chain: Chain) -> None:
-    """Raise ConfigError for steps that report counts, in a session that cannot count exactly."""
-    for name, step in zip(chain.names, chain, strict=True):
-        if isinstance(step, Audit | Lineage):
-            what = f"interceptors.{name}: what is counted on the executors"
-            require_classic(frame, what, "use a classic session, or take the step out of this chain")
-        elif isinstance(step, Metrics) and driver_of(frame.sparkSession).jvm is None:
-            _log.warning("%s: nothing is measured, because Spark Connect has no accumulators", name)
 
 
 def _has_status(*statuses: Status | None) -> Any:
@@ -740,5 +753,5 @@ def _query_lineage(chain: Any) -> QueryLineage | None:
     return query_lineage(found)
 
 
-def _shown(accumulator: CountsAccumulator | NoCounts) -> dict[str, Any]:
+def _shown(accumulator: CountsAccumulator | RowCounts | NoCounts) -> dict[str, Any]:
     return {name: value for name, value in accumulator.counts.items() if name not in _INTERNAL}

@@ -9,8 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-from pyspark.sql.streaming.query import StreamingQueryManager
+from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 
 from headerware.core.errors import ConfigError
 from headerware.interceptors.lineage import Lineage

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
 from headerware.core.context import Context
 from headerware.core.hooks import label
+from headerware.core.native import native_module
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.metrics import Metrics
 from headerware.interceptors.telemetry import warn_without_sdk
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from headerware.core.chain import Chain
 
+_log: Final = logging.getLogger("headerware.spark_bridge")
 REPORT_COLUMNS: Final = "topic string, key binary, value binary"
 """The columns of the reports of ``audit``."""
 
@@ -33,6 +36,7 @@ class Observers:
         """The counters of the chain's steps, over all finished batches."""
         group = f"spark/{job}" if side == "consumer" else None
         context = Context(side=side, client_id=job, group_id=group, stats=lambda: self._stats)
+        self._has_compared = False
         steps = list(zip(chain.names, chain, strict=True))
         self._metrics = [step.open(context) for _, step in steps if isinstance(step, Metrics)]
         self._audits = {name: step.open(context) for name, step in steps if isinstance(step, Audit)}
@@ -65,6 +69,20 @@ class Observers:
             step.count(consumed=counts.get("given", {}), sent=counts.get("topics", {}))
         for name, audit in self._audits.items():
             audit.count_batch(**counts.get("audit", {}).get(name, {}))
+        self._compare_native(counts.get("native", {}))
+
+    def _compare_native(self, tasks: Mapping[str, int]) -> None:
+        """Log once if the driver has native steps and executors do not: the rows are the same, but slower."""
+        module, mine = native_module()
+        others = set(tasks) - {mine}
+        if module is not None and others and not self._has_compared:
+            self._has_compared = True
+            _log.warning(
+                "the driver has native steps (%s) and executors do not (%s), so these run all steps in "
+                "Python; ship headerware-native with the executors' environment",
+                mine,
+                "; ".join(sorted(others)),
+            )
 
 
 def is_traced() -> bool:

@@ -14,6 +14,7 @@ from headerware.core.hooks import Place
 from headerware.core.order import place_of
 from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
+from headerware.interceptors.metrics import Metrics
 from headerware.spark_bridge.admin import KafkaAdmin
 from headerware.spark_bridge.batches.observers import Observers
 from headerware.spark_bridge.chain_source import ChainLike, chain_source, has_step, log
@@ -36,6 +37,10 @@ _TWICE: Final = (
     "task that Spark runs twice writes its rows twice, and readers get both"
 )
 _JAVA_MAX_BYTES: Final = 1_048_576
+_UNMEASURED: Final = (
+    "kafka_sink: 'metrics' in the chain that writes measures nothing, because Spark Connect has no "
+    "accumulators; put the step into the chain that reads"
+)
 _MISSING: Final = re.compile(r"Topic (\S+) not present in metadata")
 """The error of Kafka's producer after it has waited for a topic that does not exist."""
 
@@ -259,7 +264,10 @@ class _KafkaSink:
             self._save(frame.drop("partition") if "offset" in frame.columns else frame)
             return
         source, chain = self._chain
-        self._observers = self._observers or Observers(chain, "producer", batch.job)
+        if self._observers is None:
+            self._observers = Observers(chain, "producer", batch.job)
+            if batch.encoded.pickled is None and any(isinstance(step, Metrics) for step in chain):
+                log.warning(_UNMEASURED)
         plan = EncodePlan(
             frame,
             source,

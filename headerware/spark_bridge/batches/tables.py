@@ -94,7 +94,7 @@ class _TableSink:
             options = {**self._options, **self.mark(batch.output, batch.id)}
             writer = frame.write.format(self.format).mode("append").options(**options)
             (writer.save if self._is_path else writer.saveAsTable)(self._table)
-        if batch.is_replay and batch.decoded.pickled is not None and not batch.decoded.counts:
+        if batch.is_replay and not batch.decoded.by_row and not batch.decoded.counts:
             # The table had the batch, so no rows were computed; audit and metrics count as they are.
             frame.write.format("noop").mode("overwrite").save()
 

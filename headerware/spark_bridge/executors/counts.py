@@ -12,20 +12,23 @@ attempt reads what is kept and is ready first, and Spark drops the counts of the
 from __future__ import annotations
 
 import pickle
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from uuid import uuid4
 
-from pyspark.accumulators import AccumulatorParam
+from pyspark import AccumulatorParam
 
+from headerware.core.native import native_module
 from headerware.spark_bridge.driver import driver_of
+from headerware.spark_bridge.frames.schema import COUNTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from headerware.core.record import Record
     from headerware.core.session import Session
@@ -37,8 +40,10 @@ Counts = dict[str, Any]
 interceptor; ``traces``: some of the ``traceparent`` headers that were read; ``topics``, with ``lineage``
 in the chain: records by topic, which a reading chain has read or a writing chain sends (also with
 ``metrics``); ``given``, with ``metrics``: records by topic that a reading chain passes on; ``audit``: the
-counts of each ``audit``."""
+counts of each ``audit``; ``native``: tasks by what their process says about native steps."""
 TRACES_LIMIT: Final = 128
+BY_ROW: Final = b""
+"""What tasks are given in place of an accumulator if they return their counts as a row."""
 _TOTALS: Final = ("records_in", "records_out", "bytes_in", "bytes_out", "refused")
 _TRACEPARENT_BYTES: Final = 64
 
@@ -83,6 +88,8 @@ class CountsParam(AccumulatorParam[dict[Part, Counts]]):
 class CountsAccumulator:
     """The driver's accumulator of counts."""
 
+    by_row: Final = False
+
     def __init__(self, spark: SparkSession) -> None:
         self._accumulator = spark.sparkContext.accumulator({}, CountsParam())
         self.pickled: bytes = pickle.dumps(self._accumulator)
@@ -96,32 +103,77 @@ class CountsAccumulator:
         """Start again at 0."""
         self._accumulator.value = {}
 
+    def columns(self) -> list[Column]:
+        """Return no columns: frames have no rows with counts."""
+        return []
 
-class NoCounts:
-    """What stands for the accumulator where none can be had: without a SparkContext there are no counts."""
+    def read(self, found: Any) -> None:
+        """Do nothing."""
 
-    pickled = None
+
+class RowCounts:
+    """The counts of decoding where the driver has no SparkContext: each task returns its counts as a row.
+
+    The batch's rows are kept and counted in any case; the same job reads the tasks' counts.
+    """
+
+    by_row: Final = True
+    pickled: Final = BY_ROW
+
+    def __init__(self) -> None:
+        self._parts: dict[Part, Counts] = {}
 
     @property
     def counts(self) -> Counts:
-        """No counts."""
-        return {}
+        """The counts so far."""
+        return reduce(merged, self._parts.values(), {})
 
     def clear(self) -> None:
+        """Start again at 0."""
+        self._parts = {}
+
+    def columns(self) -> list[Column]:
+        """Return the aggregates by which :meth:`read` gets the counts of tasks."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's custom; executors need no SQL
+
+        return [F.concat_ws("\n", F.collect_list(COUNTS)).alias(COUNTS)]
+
+    def read(self, found: Any) -> None:
+        """Add the counts of tasks, from a result with :meth:`columns`."""
+        for line in found[COUNTS].split():
+            counted = pickle.loads(b64decode(line))  # noqa: S301 - Spark's own channel
+            self._parts = CountsParam().addInPlace(self._parts, counted)
+
+
+class NoCounts:
+    """What stands for the accumulator where tasks cannot tell what they count."""
+
+    by_row: Final = False
+    pickled: Final = None
+    counts: Final[Counts] = {}
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+    def columns(self) -> list[Column]:
+        """Return no columns."""
+        return []
+
+    def read(self, found: Any) -> None:
         """Do nothing."""
 
 
 class QueryAccumulators(NamedTuple):
     """The accumulators of a query, for decoding and for encoding."""
 
-    decoded: CountsAccumulator | NoCounts
+    decoded: CountsAccumulator | RowCounts
     encoded: CountsAccumulator | NoCounts
 
     @classmethod
     def of(cls, spark: SparkSession) -> QueryAccumulators:
-        """Make the accumulators, if the session can."""
+        """Make the accumulators, or what stands for them in a session without a SparkContext."""
         if driver_of(spark).jvm is None:
-            return cls(NoCounts(), NoCounts())
+            return cls(RowCounts(), NoCounts())
         return cls(CountsAccumulator(spark), CountsAccumulator(spark))
 
 
@@ -132,6 +184,9 @@ class TaskCounter:
         self._session = session
         # Spark forgets a worker's accumulators when a task begins, so each task makes its own.
         self._accumulator: Any = pickle.loads(accumulator) if accumulator else None  # noqa: S301 - Spark's own channel
+        self._by_row = accumulator == BY_ROW
+        self.row: str | None = None
+        """The counts as the text of a row, once they are reported, if there is no accumulator."""
         self._before = session.stats()
         self._part: Part | None = None
         self.counts: Counts = dict.fromkeys(_TOTALS, 0)
@@ -140,7 +195,7 @@ class TaskCounter:
     @property
     def wants_traces(self) -> bool:
         """Whether to note more traces."""
-        return self._accumulator is not None and len(self.traces) < TRACES_LIMIT
+        return (self._by_row or self._accumulator is not None) and len(self.traces) < TRACES_LIMIT
 
     def note_traces(self, records: Sequence[Record]) -> None:
         """Note the traces of some records, for the links of the batch's span."""
@@ -167,10 +222,16 @@ class TaskCounter:
 
     def report(self, **more: Any) -> None:
         """Add the task's counts to the driver's; a part without an identity counts each time."""
-        if self._accumulator is not None:
-            steps = _difference(self._before, self._session.stats())
-            part = (uuid4().hex,) if self._part is None else self._part
-            self._accumulator.add({part: {**self.counts, "steps": steps, "traces": self.traces, **more}})
+        if not (self._by_row or self._accumulator is not None):
+            return
+        steps = _difference(self._before, self._session.stats())
+        part = (uuid4().hex,) if self._part is None else self._part
+        native = {native_module()[1]: 1}
+        counted = {part: {**self.counts, "steps": steps, "traces": self.traces, "native": native, **more}}
+        if self._by_row:
+            self.row = b64encode(pickle.dumps(counted)).decode()
+        else:
+            self._accumulator.add(counted)
 
 
 def _difference(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]) -> Counts:

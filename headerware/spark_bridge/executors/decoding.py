@@ -5,15 +5,22 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.core.batch import Batch, header_names
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.spark_bridge.executors.counts import TaskCounter
 from headerware.spark_bridge.executors.open_chain import OpenChain, open_chain
-from headerware.spark_bridge.executors.task import NO_POSITION, Task, parts_of
+from headerware.spark_bridge.executors.task import NO_POSITION, Task
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
-from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
+from headerware.spark_bridge.frames.records import (
+    last_offsets,
+    payload_bytes,
+    read_parts,
+    read_records,
+    topics_of,
+)
 from headerware.spark_bridge.frames.schema import IDENTITY, STATUS, Status
 
 if TYPE_CHECKING:
@@ -46,13 +53,20 @@ class DecodeTask(Task):
         self._positions: dict[tuple[str, int], int] = {}
 
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        records = read_records(batch)
+        for part, records in read_parts(batch, batch, read_records):
+            yield from self._map_part(part, records)
+
+    def _map_part(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[pa.RecordBatch]:
         rows = OutputRows(batch, self._schema)
         self._count_in(batch, records)
         alone: Sequence[int] = range(len(records))
         if self._reassembles:
             alone = self._without_slices(rows, records)
-        outcomes = self._outcomes(records if len(alone) == len(records) else [records[at] for at in alone])
+        given = records if len(alone) == len(records) else [records[at] for at in alone]
+        outcomes = self._outcomes(self._session.consume_outcomes, given)
+        if isinstance(outcomes, Batch) and not self._identities and rows.take_all(outcomes):
+            yield self._flush(rows, records)
+            return
         results = zip(alone, outcomes, strict=True)
         while (stopped := rows.take(results, self._identities)) is not None:
             index, outcome = stopped
@@ -65,10 +79,6 @@ class DecodeTask(Task):
         if len(rows):
             yield self._flush(rows, records)
         self._identities.clear()
-
-    def _outcomes(self, records: list[Record]) -> Iterator[Outcome]:
-        for part in parts_of(records):
-            yield from self._session.consume_outcomes(part)
 
     def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
         """Process an outcome that is not one record."""
@@ -87,8 +97,10 @@ class DecodeTask(Task):
         identity = self._identities.pop((record.topic, record.partition, record.offset), None)
         rows.mark({IDENTITY: identity})
 
-    def _without_slices(self, rows: OutputRows, records: Sequence[Record]) -> list[int]:
+    def _without_slices(self, rows: OutputRows, records: Sequence[Record]) -> Sequence[int]:
         """Return the indices of rows that stand alone; keep slices as they came."""
+        if isinstance(records, Batch) and header_names(records.headers).isdisjoint(_SLICE_HEADERS):
+            return range(len(records))
         alone = []
         for index, record in enumerate(records):
             if not _may_be_slice(record.headers):
@@ -105,7 +117,7 @@ class DecodeTask(Task):
         counter.counts["records_in"] += batch.num_rows
         counter.counts["bytes_in"] += payload_bytes(batch)
         if self._chain.counts_topics:
-            counter.count_topics(record.topic for record in records)
+            counter.count_topics(topics_of(records))
         if counter.wants_traces:
             counter.note_traces(records)
         if self._reassembles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from contextlib import contextmanager
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,23 +15,26 @@ from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
 from pyspark import TaskContext
 
+from headerware.core.batch import Batch
 from headerware.core.carry import AtWork
 from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.core.runner import Outcome
 from headerware.interceptors import Identity
+from headerware.serdes.serde import PARTS
 from headerware.spark_bridge.executors.counts import Part, TaskCounter
 from headerware.spark_bridge.executors.decoding import decode_rows
 from headerware.spark_bridge.executors.open_chain import OpenChain, TaskPartitionPicker, open_chain
-from headerware.spark_bridge.executors.task import Task, parts_of
+from headerware.spark_bridge.executors.task import Task
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import (
     column,
     header_lists,
     milliseconds,
     payload_bytes,
+    read_parts,
+    topics_of,
 )
 from headerware.spark_bridge.frames.schema import CARRIED_FROM, DIGEST, SOURCE
 
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     Batches = Iterable[pa.RecordBatch]
 
 
+_READ: Final = ("topic", "value", "key", "headers", "partition", "timestamp")
+"""The columns that become fields of records."""
 _MAX_TRACKED: Final = 65_536
 _REPEATED: Final = (
     "another row of this batch has the same identity, so that readers would take one for a repeat of the "
@@ -83,18 +89,31 @@ class _EncodeTask(Task):
         return None if task is None else (type(self).__name__, task.partitionId())
 
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        records = _records(batch, self._chain.spec.typed)
         self._counter.counts["records_in"] += batch.num_rows
         self._counter.counts["bytes_in"] += payload_bytes(batch)
+        typed = self._chain.spec.typed
+        plain = None if typed or self._prepares(batch) else _as_bytes(batch)
+        for part, records in read_parts(batch, plain, partial(_records, typed=typed)):
+            yield from self._map_part(part, records)
+
+    def _map_part(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[pa.RecordBatch]:
         rows = OutputRows(batch, self._schema)
-        prepared = self._prepared(batch, records)
-        plain = list(map(_with_bytes, records)) if self._chain.spec.typed else records
-        for index, error in enumerate(prepared):
-            if isinstance(error, InterceptorError):
-                self._refuse(rows, index, plain[index], error)
-        good = [index for index, record in enumerate(prepared) if isinstance(record, Record)]
+        plain, given = records, records
+        good: Sequence[int] = range(len(records))
+        if not isinstance(records, Batch):
+            prepared = self._prepared(batch, records)
+            plain = list(map(_with_bytes, records)) if self._chain.spec.typed else records
+            for index, error in enumerate(prepared):
+                if isinstance(error, InterceptorError):
+                    self._refuse(rows, index, plain[index], error)
+            good = [index for index, record in enumerate(prepared) if isinstance(record, Record)]
+            given = [prepared[at] for at in good]  # type: ignore[misc]  # those are records
         with _trace_context(self._carrier):
-            results = zip(good, self._outcomes([prepared[at] for at in good]), strict=True)  # type: ignore[misc]
+            outcomes = self._outcomes(self._session.send_outcomes, given)
+            if isinstance(outcomes, Batch) and rows.take_all(outcomes):
+                yield self._flush(rows, plain)
+                return
+            results = zip(good, outcomes, strict=True)
             while (stopped := rows.take(results, {})) is not None:
                 index, outcome = stopped
                 if outcome.__class__ is not Record and outcome is not DROP:
@@ -104,6 +123,11 @@ class _EncodeTask(Task):
                     yield self._flush(rows, plain)
         if len(rows):
             yield self._flush(rows, plain)
+
+    def _prepares(self, batch: pa.RecordBatch) -> bool:
+        """Return whether rows get an identity or carried headers before they go through the chain."""
+        carries = batch.schema.get_field_index(CARRIED_FROM) >= 0 and bool(self._session.carrying)
+        return carries or self._identities.scope is not None
 
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
@@ -133,13 +157,9 @@ class _EncodeTask(Task):
             return record  # the chain refuses it
         return self._session.carrying.added_to(record, AtWork([Record(topic, headers=origin)]))
 
-    def _outcomes(self, records: list[Record]) -> Iterator[Outcome]:
-        for part in parts_of(records):
-            yield from self._session.send_outcomes(part)
-
     def _flush(self, rows: OutputRows, plain: Sequence[Record]) -> pa.RecordBatch:
         if self._chain.counts_topics:
-            self._counter.count_topics(record.topic for record in rows.going())
+            self._counter.count_topics(topics_of(rows.going()))
         if self._chain.dedups:
             rows.records = [
                 self._identities.with_partition(record, self._chain.pick_partition) for record in rows.records
@@ -260,15 +280,24 @@ def _records(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     return [Record(*row) for row in rows][:length]
 
 
+def _as_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of records, with text as bytes."""
+    names = [name for name in _READ if batch.schema.get_field_index(name) >= 0]
+    arrays = [_in_bytes(batch.column(name)) if name in PARTS else batch.column(name) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _in_bytes(array: pa.Array) -> pa.Array:
+    """Return text as bytes, because Spark does not insist on UTF-8."""
+    return array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
+
+
 def _part_values(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[Any]:
     index = batch.schema.get_field_index(name)
     if index < 0:
         return repeat(None)
     if name not in typed:
-        # Text is taken as bytes, because Spark does not insist on UTF-8.
-        text = batch.column(index)
-        as_bytes = pa.large_binary() if pa.types.is_large_string(text.type) else pa.binary()
-        found: list[bytes | None] = text.cast(as_bytes).to_pylist()
+        found: list[bytes | None] = _in_bytes(batch.column(index)).to_pylist()
         return found
     from headerware.spark_bridge.frames.typed_objects import objects  # noqa: PLC0415 - not for bytes
 

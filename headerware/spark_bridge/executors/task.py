@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from headerware.core.batch import Batch
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_types import arrow_schema
 from headerware.spark_bridge.frames.output import TypedRows
-from headerware.spark_bridge.frames.records import column, gc_paused
+from headerware.spark_bridge.frames.records import PART_BYTES, column, gc_paused, topics_of
 from headerware.spark_bridge.frames.schema import SPARSE_COLUMNS, STATUS, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -34,20 +36,18 @@ _COLUMNS: Final = {
     "verified": output.verified,
 }
 _HELD_BACK: Final = "a step holds the record back; in Spark only slice may, and only on consume"
-_PART_BYTES: Final = 1 << 20
-"""The size of the values that go through the chain together."""
 _OBJECT_BYTES: Final = 256
 """The assumed size of an object."""
 NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 
-def parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def _parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     """Return the records in parts, so that finished rows can leave before the next part begins."""
     begin = size_bytes = 0
     for at, record in enumerate(records):
         value = record.value
         size_bytes += len(value) if isinstance(value, bytes) else _OBJECT_BYTES
-        if size_bytes >= _PART_BYTES:
+        if size_bytes >= PART_BYTES:
             yield records[begin : at + 1]
             begin, size_bytes = at + 1, 0
     if begin < len(records):
@@ -79,6 +79,7 @@ class Task(ABC):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         made = {*self._computed, *SPARSE_COLUMNS}
+        batch = None
         try:
             for batch in batches:
                 if batch.num_rows:
@@ -90,6 +91,8 @@ class Task(ABC):
         finally:
             self._release()
             self._counter.report(**self._chain.observed())
+        if self._counter.row is not None and batch is not None:
+            yield output.counts_row(self._schema, self._counter.row)
 
     def _part(self, batch: pa.RecordBatch) -> Part | None:
         """Return the identity of these rows: the first row's position, or None if it has none."""
@@ -101,6 +104,12 @@ class Task(ABC):
             crc32(value) if isinstance(value, bytes) else None
         )  # tells rows apart that were made of one record
         return type(self).__name__, topic, partition, offset, seed
+
+    def _outcomes(
+        self, go: Callable[[Sequence[Record]], Sequence[Outcome]], records: Sequence[Record]
+    ) -> Iterable[Outcome]:
+        """Return the outcomes of a batch, or of records part by part."""
+        return go(records) if isinstance(records, Batch) else chain.from_iterable(map(go, _parts_of(records)))
 
     @abstractmethod
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -145,6 +154,6 @@ class Task(ABC):
         if self._chain.observes:
             given = rows.going()
             self._chain.give(given)
-            self._counter.count_topics((record.topic for record in given), "given")
+            self._counter.count_topics(topics_of(given), "given")
         rows.clear()
         return batch

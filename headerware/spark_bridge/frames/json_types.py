@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 )
 
 from headerware.core.errors import ConfigError
+from headerware.core.plain_files import why_unreadable
 from headerware.spark_bridge.frames.column_limits import MAX_COLUMNS, MAX_DEPTH
 from headerware.spark_bridge.frames.unions import named_as_union
 
@@ -262,9 +263,9 @@ def _read_file(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_MAX_SCHEMA_BYTES + 1)
     except OSError as error:
-        problem = error.strerror or type(error).__name__
         raise ConfigError(
-            f"cannot read {path}: {problem}; expected a file with a schema, or the schema as JSON",
+            f"cannot read {path}: {why_unreadable(path, error)}; "
+            "expected a file with a schema, or the schema as JSON",
             path="schema",
         ) from error
 

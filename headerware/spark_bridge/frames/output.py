@@ -6,16 +6,19 @@ A row whose objects do not fit their typed column fails alone.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headerware.core.batch import ArrowColumn, Batch
 from headerware.core.errors import InterceptorError, SerdeError
+from headerware.core.record import VERIFIED as FACTS
 from headerware.core.record import Record, Verified
 from headerware.spark_bridge.frames.arrow_types import arrow_type
 from headerware.spark_bridge.frames.column_limits import single_chunk
-from headerware.spark_bridge.frames.records import header_column
-from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, VERIFIED, Status
+from headerware.spark_bridge.frames.records import array_of, entries_of, header_column
+from headerware.spark_bridge.frames.schema import COUNTS, RAW, SPARSE_COLUMNS, STATUS, VERIFIED, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +46,8 @@ class OutputRows:
         self._source = source
         self._schema = schema
         self.indices: list[int]
-        self.records: list[Any]
+        self.records: Any
+        """A list, or a batch if all rows of the source have become one record each."""
         self.extras: dict[str, dict[int, Any]]
         self.kept: dict[int, None]
         self.size_bytes: int
@@ -67,6 +71,14 @@ class OutputRows:
         value = record.value
         if value.__class__ is bytes:
             self.size_bytes += len(value)
+
+    def take_all(self, records: Batch) -> bool:
+        """Add a row for each row of the source; return False if their values are too many for one batch."""
+        size_bytes = _size_bytes(records.values)
+        if size_bytes > FLUSH_BYTES:
+            return False
+        self.indices, self.records, self.size_bytes = list(range(len(records))), records, size_bytes
+        return True
 
     def take(
         self, results: Iterator[tuple[int, Any]], identities: Mapping[Any, Any]
@@ -108,8 +120,10 @@ class OutputRows:
         for name, value in extras.items():
             self.extras.setdefault(name, {})[at] = value
 
-    def going(self) -> list[Record]:
+    def going(self) -> Sequence[Record]:
         """Return the records without those kept as they came."""
+        if not self.kept:
+            return cast("Sequence[Record]", self.records)
         return [record for row, record in enumerate(self.records) if row not in self.kept]
 
     def totals(self) -> tuple[int, int]:
@@ -180,6 +194,7 @@ class TypedRows:
             return rows.batch(computed)
         except _MISMATCH_ERRORS:
             # Nearly always all rows fit; only now look at them one by one.
+            rows.records = list(rows.records)
             plain = {name: make for name, make in computed.items() if name not in self._types}
             for row, name in list(_unfit_rows(rows.records, plain)):
                 original = originals[rows.indices[row]]
@@ -232,27 +247,29 @@ class TypedRows:
 
 def keys(records: Sequence[Record]) -> pa.Array:
     """Return the keys as a column of bytes."""
-    return pa.array([record.key for record in records], pa.binary())
+    return array_of(entries_of(records, "key"), pa.binary())
 
 
 def values(records: Sequence[Record]) -> pa.Array:
     """Return the values as a column of bytes."""
-    return pa.array([record.value for record in records], pa.binary())
+    return array_of(entries_of(records, "value"), pa.binary())
 
 
 def headers(records: Sequence[Record]) -> pa.Array:
     """Return the headers as a column."""
-    return header_column([record.headers for record in records])
+    return header_column(entries_of(records, "headers"))
 
 
 def topics(records: Sequence[Record]) -> pa.Array:
     """Return the topics as a column."""
+    if isinstance(records, Batch):
+        return pa.repeat(pa.scalar(records.topic, pa.string()), len(records))
     return pa.array([record.topic for record in records], pa.string())
 
 
 def partitions(records: Sequence[Record]) -> pa.Array:
     """Return the partitions as a column."""
-    return pa.array([record.partition for record in records], pa.int32())
+    return array_of(entries_of(records, "partition"), pa.int32())
 
 
 def timestamps(records: Sequence[Record]) -> pa.Array:
@@ -263,8 +280,8 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
 
 def verified(records: Sequence[Record]) -> pa.Array:
     """Return what the signatures of verified records say, as a column of structs."""
-    rows = [record.verified for record in records]
-    return pa.array([None if row is None else _verified(row) for row in rows], _verified_type())
+    found = (None if local is None else local.get(FACTS) for local in entries_of(records, "local"))
+    return pa.array([None if facts is None else _verified(facts) for facts in found], _verified_type())
 
 
 @cache
@@ -313,6 +330,13 @@ def position_rows(
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
+def counts_row(schema: pa.Schema, text: str) -> pa.RecordBatch:
+    """Return a row that has only the counts of a task."""
+    constants = {COUNTS: text, STATUS: Status.COUNTS}
+    columns = [pa.array([constants.get(field.name)], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
 def _constant(array: pa.Array) -> Callable[[Sequence[Record]], pa.Array]:
     return lambda _: array
 
@@ -333,3 +357,9 @@ def _unfit_rows(
 def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
     indices = [None if row in rows else row for row in range(len(array))]
     return array.take(pa.array(indices, pa.int64()))
+
+
+def _size_bytes(values: Sequence[Any]) -> int:
+    if isinstance(values, ArrowColumn):
+        return pc.sum(pc.binary_length(values.array)).as_py() or 0
+    return sum(len(value) for value in values if value.__class__ is bytes)

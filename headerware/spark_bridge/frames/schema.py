@@ -107,6 +107,8 @@ class Status(IntEnum):
     """A slice, as it came; its message is reassembled by partition."""
     POSITION = 3
     """No record: the row says how far a partition was read."""
+    COUNTS = 4
+    """No record: the row has the counts of a task."""
 
 
 RAW: Final = "_hw_raw"
@@ -115,9 +117,11 @@ IDENTITY: Final = "_hw_identity"
 """The identity that ``dedup`` read, by which repeats are found."""
 DIGEST: Final = "_hw_digest"
 """The digest of the columns that identify a row to be written."""
-SPARSE_COLUMNS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
+COUNTS: Final = "_hw_counts"
+"""The counts of a task as text, in the last row that the task returns where there are no accumulators."""
+SPARSE_COLUMNS: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED, COUNTS})
 """Columns that the executors fill for some rows only."""
-OWN: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED})
+OWN: Final = frozenset({"failure", RAW, IDENTITY, STATUS, ARRIVED, COUNTS})
 """Columns that the bridge adds; a user's columns may not have these names. ``foreach_batch`` also adds
 ``source``."""
 
@@ -158,6 +162,11 @@ def with_status(schema: StructType, *, typed: bool) -> StructType:
     """Return a schema with the columns for statuses; with typed parts also one for the bytes of slices."""
     raw = {RAW: _RAW_PARTS} if typed else {}
     return with_columns(schema, **{STATUS: IntegerType(), ARRIVED: LongType()}, **raw)
+
+
+def with_counts(schema: StructType) -> StructType:
+    """Return a schema with the column for the counts of tasks."""
+    return with_columns(schema, **{COUNTS: StringType()})
 
 
 def check_read(frame: DataFrame, *, needs_position: bool) -> None:

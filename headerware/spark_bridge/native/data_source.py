@@ -256,10 +256,9 @@ def _definition(options: Mapping[str, str], definitions: Mapping[str, SourceDefi
                 path=option,
             )
         if option.lower() not in known:
-            raise ConfigError(
-                f"there is no such option; {did_you_mean(option, _OPTIONS)}known: {', '.join(_OPTIONS)}",
-                path=option,
-            )
+            known_are = f"known: {', '.join(_OPTIONS)}"
+            hint = did_you_mean(option, _OPTIONS, then=known_are)
+            raise ConfigError(f"there is no such option{hint}", path=option)
     path, name = options.get("path"), options.get("source")
     if (path is None) == (name is None):
         raise ConfigError(

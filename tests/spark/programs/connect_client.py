@@ -9,15 +9,17 @@ import json
 import os
 import signal
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware import Chain, ConfigError
-from headerware.interceptors import Audit, Compress, Dedup, Serialize, Sign, Slice, Trail
+from headerware.interceptors import Audit, Compress, Dedup, Lineage, Serialize, Sign, Slice, Trail
 from headerware.serdes import Json
 from headerware.spark_bridge import (
     KafkaAdmin,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.batches.sinks import Batch, Sink
 
 MAX_BYTES: Final = 2_000
+START_S: Final = 300
 CUTTING: Final = Chain([Trail(service="writer"), Dedup(), Slice(max_bytes=MAX_BYTES)])
 READING: Final = Chain([Trail(service="spark"), Dedup(), Compress(), Slice(max_bytes=MAX_BYTES)])
 
@@ -96,7 +99,7 @@ def stream(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
     sink = kafka_sink({**kafka(given), "topic": given["target"]}, CUTTING)
     work = foreach_batch(
         READING,
-        Stopping(sink, given["stop"]) if "stop" in given else sink,
+        Stopping(sink, given["stop"], given.get("jvm")) if "stop" in given else sink,
         checkpoint=given["checkpoint"],
         dead_letters=kafka_sink(kafka(given)),
         on_progress=partial(_note, given["progress"]),
@@ -105,16 +108,36 @@ def stream(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
     return _ended(source.writeStream.foreachBatch(work), given["checkpoint"])
 
 
+def counted(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
+    """Run an audited stream whose sink computes its frame twice, and at last a part of it."""
+    options = {**kafka(given), "subscribe": given["topic"], "startingOffsets": "earliest"}
+    work = foreach_batch(
+        Chain([Compress(), Audit(audit_topic=given["reports"])]),
+        partial(_twice, sink=given["target"]),
+        checkpoint=given["checkpoint"],
+        audit_reports=kafka_sink(kafka(given)),
+        on_progress=partial(_note, given["progress"]),
+    )
+    source = kafka_source(spark.readStream, options)
+    return _ended(source.writeStream.foreachBatch(work), given["checkpoint"])
+
+
+def _twice(frame: DataFrame, batch_id: int, *, sink: str) -> None:
+    """Write a frame, and compute a part of it afterwards."""
+    frame.write.mode("overwrite").parquet(sink)
+    frame.head(1)
+
+
 def refused(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
     """Run queries that cannot work, and return the reasons."""
     options = {**kafka(given), "subscribe": given["topic"], "startingOffsets": "earliest"}
     source = kafka_source(spark.readStream, options)
     elsewhere = foreach_batch(READING, _nothing, checkpoint=f"{given['checkpoint']}-other")
-    audits = Chain([Audit(audit_topic="reports")])
-    counts = foreach_batch(audits, _nothing, checkpoint=f"{given['checkpoint']}-2", audit_reports=_nothing)
+    named = Lineage(service="orders", dataset_namespace="kafka://broker:9092")
+    lineage = foreach_batch(Chain([named]), _nothing, checkpoint=f"{given['checkpoint']}-2")
     said = {
         "elsewhere": _ended(source.writeStream.foreachBatch(elsewhere), given["checkpoint"])["error"],
-        "audit": _ended(source.writeStream.foreachBatch(counts), f"{given['checkpoint']}-2")["error"],
+        "lineage": _ended(source.writeStream.foreachBatch(lineage), f"{given['checkpoint']}-2")["error"],
     }
     for name, call in (
         ("called", lambda: elsewhere(spark.range(1), 0)),
@@ -156,31 +179,48 @@ def _nothing(frame: DataFrame, batch_id: int) -> None:
 
 def _note(file: str, progress: BatchProgress) -> None:
     with Path(file).open("a") as noted:
-        noted.write(json.dumps([progress.batch, progress.skipped, progress.replay, progress.waiting]) + "\n")
+        states = [progress.batch, progress.skipped, progress.replay, progress.waiting]
+        noted.write(json.dumps([*states, progress.decoded, progress.encoded, str(progress)]) + "\n")
 
 
 class Stopping:
-    """A sink that kills the server's worker once batch 1 is written, and before it is committed."""
+    """A sink that kills processes once batch 1 is written, and before it is committed.
 
-    def __init__(self, sink: Sink, mark: str) -> None:
+    They are the server's worker and, if the server's pid is given, the server and the client before it.
+    """
+
+    def __init__(self, sink: Sink, mark: str, jvm: int | None) -> None:
         self.sink, self.mark = sink, Path(mark)
+        self.others = () if jvm is None else (jvm, os.getpid())
 
     def write(self, frame: DataFrame, batch: Batch) -> None:
         """Write, and stop the first time."""
         self.sink.write(frame, batch)
         if batch.id == 1 and not self.mark.exists():
             self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            for process in (*self.others, os.getpid()):
+                os.kill(process, signal.SIGKILL)
 
 
 def _ended(writer: Any, checkpoint: str) -> dict[str, Any]:
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query = _started(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))
     try:
         query.awaitTermination(240)
         failure = query.exception()
     except Exception as error:  # noqa: BLE001 - whatever the query ended with
         failure = error
     return {"error": None if failure is None else str(failure)}
+
+
+def _started(writer: Any) -> Any:
+    """Start a query; on a busy machine the server's worker may take longer than the 10 s that Spark waits."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            return writer.start()
+        except SparkConnectException as error:
+            if "failed to connect back" not in str(error) or time.monotonic() > deadline:
+                raise
 
 
 def main() -> None:

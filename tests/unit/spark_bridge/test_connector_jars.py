@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import tomllib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +15,6 @@ from headerware.testing import MissingPartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 VERSION = "4.0.0"
@@ -22,6 +24,8 @@ MAVEN_NAMES = (
     "kafka-clients-3.9.0.jar",
     "commons-pool2-2.12.0.jar",
 )
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+(PINNED,) = (each for each in PROJECT["optional-dependencies"]["dev"] if each.startswith("pyspark=="))
 # An Ivy without a repository: whatever it does not have, it cannot get.
 NO_REPOSITORY = """
 <ivysettings><settings defaultResolver="none"/>
@@ -43,29 +47,50 @@ DEPENDENCIES = """
   <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" force="true"/>
 </dependencies></ivy-module>
 """
+COORDINATES = "<groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
 GROUPS = ("org.apache.spark", "org.apache.spark", "org.apache.kafka", "org.apache.commons")
 
 
-class NothingPublished(BaseHTTPRequestHandler):
-    """A Maven repository that answers, and has nothing."""
-
-    def do_HEAD(self) -> None:
-        """Answer that there is no such file; Ivy asks in this way."""
-        self.send_error(404)
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A Maven repository in a folder."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         """Write nothing."""
 
 
 @pytest.fixture
-def empty_repository() -> Iterator[str]:
-    """Return the address of a Maven repository that answers, and has nothing."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), NothingPublished) as server:
+def repository(tmp_path: Path) -> Iterator[str]:
+    """Return the address of a Maven repository that answers, and has what is in the folder `maven`."""
+    (tmp_path / "maven").mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=tmp_path)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/maven/"
         server.shutdown()
         thread.join()
+
+
+def publish(repository: Path, *versions: str) -> None:
+    """Put versions of the connector, with the other jars that it needs, into a Maven repository."""
+    others = [
+        (group, *jar.removesuffix(".jar").rsplit("-", 1))
+        for group, jar in zip(GROUPS, MAVEN_NAMES, strict=True)
+    ][1:]
+    needed = "".join(f"<dependency>{COORDINATES.format(*each)}</dependency>" for each in others)
+    connector = ("org.apache.spark", "spark-sql-kafka-0-10_2.13")
+    for group, name, version in [*((*connector, version) for version in versions), *others]:
+        folder = repository / group.replace(".", "/") / name / version
+        folder.mkdir(parents=True)
+        (folder / f"{name}-{version}.jar").touch()
+        dependencies = needed if (group, name) == connector else ""
+        (folder / f"{name}-{version}.pom").write_text(
+            f"<project><modelVersion>4.0.0</modelVersion>{COORDINATES.format(group, name, version)}"
+            f"<dependencies>{dependencies}</dependencies></project>"
+        )
+    listed = "".join(f"<version>{version}</version>" for version in versions)
+    (repository / "org/apache/spark" / connector[1] / "maven-metadata.xml").write_text(
+        f"<metadata><versioning><versions>{listed}</versions></versioning></metadata>"
+    )
 
 
 @pytest.fixture
@@ -171,11 +196,24 @@ class TestResolve:
         assert "\tat " not in text
         assert "configure(builder, jars=folder)" in text
 
-    @pytest.mark.parametrize("answers", [True, False])
-    def test_says_that_a_version_is_not_published_if_a_repository_answered(
-        self, tmp_path: Path, empty_repository: str, *, answers: bool
+    @pytest.mark.parametrize(
+        ("published", "answers", "remedy"),
+        [
+            (
+                ["4.0.1", "4.1.0", "4.0.10"],
+                True,
+                "a pyspark whose connector is: pip install 'pyspark==4.1.0'",
+            ),
+            ([], True, f"the pyspark of Headerware's tests: pip install '{PINNED}'"),
+            ([], False, ""),
+        ],
+    )
+    def test_names_a_version_that_is_published_if_a_repository_answered(
+        self, tmp_path: Path, repository: str, published: list[str], remedy: str, *, answers: bool
     ) -> None:
-        root = empty_repository if answers else "http://127.0.0.1:9/maven/"
+        if published:
+            publish(tmp_path / "maven", *published)
+        root = repository if answers else "http://127.0.0.1:9/maven/"
         file = tmp_path / "ivysettings.xml"
         file.write_text(ONE_REPOSITORY.format(root))
         settings = {
@@ -187,8 +225,7 @@ class TestResolve:
             resolve(settings, "4.0.99", spark_home())
         host = root.split("/")[2]
         says = f"{host} answered, but does not have {package('4.0.99')}"
-        remedy = "install an older pyspark: pip install 'pyspark<4.0.99'"
-        assert (says in str(caught.value), remedy in str(caught.value)) == (answers, answers)
+        assert (says in str(caught.value), f"install {remedy}" in str(caught.value)) == (answers, answers)
         assert ("let Spark reach Maven Central" in str(caught.value)) is not answers
         assert ("\n" in str(caught.value)) is not answers
 

@@ -14,6 +14,7 @@ from headerware import ConfigError
 from headerware.core.extras import install_command
 from headerware.spark_bridge.connector_jars import package, version_numbers
 from headerware.spark_bridge.session import (
+    CONNECT_REQUIREMENTS,
     REQUIREMENTS,
     SUBMIT_ARGS,
     Requirement,
@@ -284,6 +285,14 @@ class TestRequirements:
             text.replace(".0,", ",") for text in extras["spark"] if not text.startswith("protobuf")
         }  # without protobuf, which decode_stateful alone needs
 
+    def test_of_connect_are_those_of_its_extra(self) -> None:
+        extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+        modules = {"grpcio": "grpc", "grpcio-status": "grpc_status", "googleapis-common-protos": "google.rpc"}
+        own = {"headerware[spark]", "zstandard"}  # of each installation
+        bounds = {text.partition(">=")[0] for text in extras["spark-connect"]} - own
+        asked = [requirement.name for requirement in CONNECT_REQUIREMENTS[len(REQUIREMENTS) :]]
+        assert sorted(asked) == sorted(modules[name] for name in bounds)
+
 
 class TestCheck:
     def test_accepts_what_is_fit(self) -> None:
@@ -294,6 +303,17 @@ class TestCheck:
         with pytest.raises(MissingPartError, match="no_such_part is missing") as caught:
             check(Requirement("no_such_part", (1,)))
         assert str(caught.value).endswith(install_command("spark"))
+
+    @pytest.mark.parametrize("module", ["grpc", "grpc_status", "google.rpc"])
+    def test_a_session_of_connect_names_its_own_extra(
+        self, monkeypatch: pytest.MonkeyPatch, module: str
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(
+            MissingPartError, match=f"{module} is missing, and Spark Connect needs it"
+        ) as caught:
+            configure(SparkSession.builder.config("spark.api.mode", "connect"))
+        assert str(caught.value).endswith(install_command("spark-connect"))
 
     def test_refuses_what_is_too_old(self) -> None:
         with pytest.raises(MissingPartError, match=r"msgspec \S+ is too old: .* msgspec>=99.1: "):

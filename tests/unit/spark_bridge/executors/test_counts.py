@@ -7,6 +7,7 @@ import pytest
 
 from headerware.core.chain import Chain
 from headerware.core.headers import Headers
+from headerware.core.native import native_module
 from headerware.core.record import Record
 from headerware.interceptors import Trail
 from headerware.spark_bridge.executors.counts import TRACES_LIMIT, CountsParam, TaskCounter, merged
@@ -74,6 +75,7 @@ class TestTally:
         assert found["records_in"] == 2
         assert found["steps"]["trail"]["consumed"] == 2
         assert found["traces"] == []
+        assert found["native"] == {native_module()[1]: 1}
 
     def test_that_nobody_can_name_again_counts_each_time(self) -> None:
         for _ in range(2):
