@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
                 raise ImportError(f"{name} is not in headerware itself; write: from {home} import {name}")
     if ours := _OF_CONFLUENT.get(name):
         raise ImportError(f"confluent-kafka's {name} is {ours} here; write: from {__name__} import {ours}")
-    found = f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
+    found = f"module {__name__!r} has no attribute {name!r}{did_you_mean(name, __all__)}"
     raise AttributeError(found, name=None)  # or Python adds a suggestion of its own
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options
-from headerware.cli.options import json_option, total_time_option
+from headerware.cli.options import json_option, topic_name, total_time_option
 from headerware.cli.tables import output_console
 from headerware.cli.times import Moment
 from headerware.core.printable import counted
@@ -68,7 +68,7 @@ def audit() -> None:
 
 
 @audit.command("compare")
-@click.argument("topics", nargs=-1)
+@click.argument("topics", type=topic_name, nargs=-1)
 @cluster_options
 @click.option("--audit-topic", default="headerware-audit", show_default=True, help="The topic of reports.")
 @click.option(

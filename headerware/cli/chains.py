@@ -18,7 +18,7 @@ from headerware.cli.json_output import show_error, show_json
 from headerware.cli.options import json_option
 from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
-from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
+from headerware.core.client_chain import CONFIG_VARIABLE, config_of_environment, followed_file
 from headerware.core.config import FILE
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError, KeyringError
@@ -90,26 +90,29 @@ _file = click.Path(dir_okay=False)
     multiple=True,
     help="A topic of the chain; repeatable. Patterns that match none of these topics are shown.",
 )
+@click.option("--strict", is_flag=True, help="Exit with 1 also if there is a warning.")
 @json_option
 def check(
     configs: tuple[str, ...],
     opens: bool,  # noqa: FBT001 - click passes flags by name
     side: Any,
     topics: tuple[str, ...],
+    strict: bool,  # noqa: FBT001 - likewise
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
     """Check a chain's CONFIG file, or several, for CI.
 
-    If something is wrong, the exit code is 1, and one line says what and where. All files are checked, also
-    if one of them is wrong. Without CONFIG, the command checks the file that HEADERWARE_CONFIG names.
+    If something is wrong, the exit code is 1, and one line says what and where; a warning changes the exit
+    code only with --strict. All files are checked, also if one of them is wrong. Without CONFIG, the command
+    checks the file that HEADERWARE_CONFIG names.
     """
     if side and not opens:
         raise click.UsageError("--side needs --open: it chooses the client as which the chain is opened")
     files = configs or (_config_file(None),)
-    _, ok = check_each(
+    warned, ok = check_each(
         files, lambda config: _check(config, side, topics, opens=opens, as_json=as_json), as_json=as_json
     )
-    if not ok:
+    if not ok or (strict and any(warned)):
         sys.exit(1)
 
 
@@ -137,11 +140,13 @@ def check_each(
     return found, ok
 
 
-def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_json: bool) -> None:
-    """Check one file and print the answer; raise if something is wrong."""
+def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_json: bool) -> bool:
+    """Check one file, print the answer, and return whether it has a warning; raise if something is wrong."""
     # This also checks HEADERWARE_RELOAD, which says when clients read the file again.
     followed_file({FILE: config})
     chain = load_chain(config)
+    if side is None:  # a client of one side may need fewer files, and opening reads these
+        chain.check_files()
     sides = ([side] if side else list(SIDES)) if opens else []
     if opens:
         from headerware.clients.live_chain import reload_of  # noqa: PLC0415 - it imports a Kafka client
@@ -166,6 +171,7 @@ def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_j
             click.echo(f"note: {name}: {text}")
         if not chain:
             click.echo("warning: it declares no [[interceptors]], so records pass as they are")
+    return bool(found) or not chain
 
 
 @click.command(cls=_TakesFile)
@@ -182,9 +188,9 @@ def _check(config: str, side: Any, topics: tuple[str, ...], *, opens: bool, as_j
 def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show the chain that TOPIC gets from CONFIG.
 
-    This shows the order in both directions, how large records may be, and every option with its origin.
-    Without TOPIC, the command shows the complete chain; without CONFIG, it reads the file that
-    HEADERWARE_CONFIG names.
+    This shows the order in both directions, how large records may be, and every option with its origin; a
+    long default is cut, unless --json is given. Without TOPIC, the command shows the complete chain; without
+    CONFIG, it reads the file that HEADERWARE_CONFIG names.
     """
     if config and topic is None and os.environ.get(CONFIG_VARIABLE) and _is_topic(config):
         config, topic = None, config
@@ -279,7 +285,7 @@ def _by_size(found: list[Sizes]) -> str:
 
 
 def _config_file(given: str | None) -> str:
-    config = given or os.environ.get(CONFIG_VARIABLE)
+    config = given or config_of_environment()
     if not config:
         raise click.UsageError(f"expected a CONFIG file, or {CONFIG_VARIABLE} set to the path of one")
     return config
@@ -327,6 +333,10 @@ def require_local_parts(config: str, chain: Chain, side: Any) -> None:
             raise click.ClickException(f"{config}: {finding.check}: {finding.found}")
 
 
+_LONGEST_DEFAULT: Final = 24
+"""How much of a default is shown: rows have 80 columns then."""
+
+
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:
     console.print(
         f"[bold]{number}. {escape(interceptor.name)}[/]  {interceptor.role}, {interceptor.stage}, "
@@ -338,5 +348,7 @@ def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> 
     for option in interceptor.options:
         style = "dim" if option.origin == "default" else ""
         shown = msgspec.json.encode(option.value).decode()
+        if option.origin == "default" and len(shown) > _LONGEST_DEFAULT:  # it would widen all rows
+            shown = f"{shown[: _LONGEST_DEFAULT - 3]}..."
         table.add_row(f"   {option.name}", escape(shown), escape(option.origin), style=style)
     console.print(table)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import json_option, timeout_option
+from headerware.cli.options import json_option, timeout_option, topic_name
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.tables import output_console
 from headerware.core.printable import counted, printable
@@ -40,7 +40,7 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
 
 
 @click.command()
-@click.argument("topics", nargs=-1)
+@click.argument("topics", type=topic_name, nargs=-1)
 @click.option(
     "--usage",
     "usage_file",

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import config_option, json_option, timeout_option
+from headerware.cli.options import config_option, json_option, timeout_option, topic_name
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.times import Moment
 from headerware.core.chain import load_chain
@@ -37,7 +37,7 @@ def claims() -> None:
 
 
 @claims.command()
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", type=topic_name, nargs=-1, required=True)
 @config_option(
     "The file of a chain with claim_check; without this, HEADERWARE_CONFIG names the file.", required=True
 )

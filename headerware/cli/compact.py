@@ -12,7 +12,14 @@ from headerware.cli.exit_codes import INCOMPLETE
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option, execute_option, json_option, rate_option, timeout_option
+from headerware.cli.options import (
+    config_option,
+    execute_option,
+    json_option,
+    rate_option,
+    timeout_option,
+    topic_name,
+)
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.tables import output_console, table
@@ -98,8 +105,8 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=topic_name)
+@click.argument("target", type=topic_name)
 @click.option("--header", required=True, metavar="NAME", help="The header with a record's version.")
 @click.option(
     "--form",

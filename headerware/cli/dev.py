@@ -12,7 +12,7 @@ import click
 
 from headerware.cli.kafka import QUIET, SERVERS_VARIABLE, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option
+from headerware.cli.options import config_option, topic_name
 from headerware.cli.tail import Output, output_options, show_records
 from headerware.core.chain import Chain, load_chain
 from headerware.core.topics import TOPIC_NAME, is_topic_name
@@ -56,7 +56,7 @@ _PARTITIONS: Final = click.IntRange(1, 1_000)
 
 
 @click.command()
-@click.argument("topics", nargs=-1, callback=_named, metavar="[NAME[:PARTITIONS]]...")
+@click.argument("topics", type=topic_name, nargs=-1, callback=_named, metavar="[NAME[:PARTITIONS]]...")
 @config_option(
     "The chain that shows the records; without this, HEADERWARE_CONFIG names the file, or there is no chain."
 )

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 it cannot be done; 2 the command was used wrongly.
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import config_option, json_option, total_time_option
+from headerware.cli.options import config_option, json_option, topic_name, total_time_option
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import load_chain
 from headerware.core.errors import DictionaryError
@@ -84,7 +85,7 @@ def dictionaries() -> None:
 
 
 @dictionaries.command("train")
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @click.option(
     "--out",
     required=True,
@@ -134,10 +135,12 @@ def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **readin
     click.echo(
         f"wrote {out}; it holds parts of the records' values, so protect it as you protect the records"
     )
+    command = f"headerware dictionaries publish {shlex.quote(str(out))} --topic {shlex.quote(topic)}"
+    click.echo(f"no client uses it yet; publish it to a store: {command} with --store-topic or --folder")
 
 
 @dictionaries.command("evaluate")
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @click.option(
     "--dictionary",
     "path",

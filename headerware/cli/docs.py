@@ -77,8 +77,8 @@ def _find_name(wanted: str, names: list[str]) -> str:
     alike = [name for end, name in ends.items() if end.startswith(plain) or end.endswith(plain)]
     if len(alike) == 1:
         return alike[0]
-    meant = did_you_mean(plain, [*names, *ends])
-    raise click.UsageError(f"there is no page {wanted!r}; {meant}`headerware docs` lists all pages")
+    hint = did_you_mean(plain, [*names, *ends], then="`headerware docs` lists all pages")
+    raise click.UsageError(f"there is no page {wanted!r}{hint}")
 
 
 def _list(titles: dict[str, str]) -> None:

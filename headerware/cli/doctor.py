@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import QUIET, Cluster, cluster_options, require_servers
-from headerware.cli.options import config_option, json_option
+from headerware.cli.options import config_option, json_option, topic_name
 from headerware.cli.tables import output_console
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
 from headerware.core.printable import printable
@@ -21,7 +21,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
 
 
 @click.command()
-@click.argument("topics", nargs=-1)
+@click.argument("topics", type=topic_name, nargs=-1)
 @config_option("The chain's file; without this, HEADERWARE_CONFIG names the file.", exists=False)
 @cluster_options
 @click.option(

@@ -11,6 +11,7 @@ import click
 from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.errors import HeaderwareError
 from headerware.core.options import from_home
+from headerware.core.plain_files import is_content
 
 
 class _LocatedError(click.ClickException):
@@ -47,7 +48,6 @@ def click_error(
 def _of_environment(error: HeaderwareError) -> str:
     """Return a text if the error is about the whole file that the environment names; else an empty text."""
     named = os.environ.get(CONFIG_VARIABLE)
-    if not named or error.path != str(Path(from_home(named))):
+    if not named or is_content(named) or error.path != str(Path(from_home(named))):
         return ""
-    folder = "" if Path(error.path).is_absolute() else f", from the folder {Path.cwd()}"
-    return f"; {CONFIG_VARIABLE} names it{folder}"
+    return f"; {CONFIG_VARIABLE} names it"

@@ -42,6 +42,10 @@ def next_network(registry: Registry, by: str, prefix: int, within: IPv4Network =
         region = within if parent is None else _common(parent.network, within)
         for network in _free_networks(registry, parent, region, prefix):
             return network
+    if not parents:
+        raise RegistryError(
+            f"{by!r} owns no block{_where(within)} to allocate from; the registrar is {registry.registrar!r}"
+        )
     raise RegistryError(f"{by!r} has no room for a block of size /{prefix}{_where(within)}")
 
 

@@ -27,7 +27,7 @@ from headerware.cli.json_output import show_json
 from headerware.cli.options import json_option
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
-from headerware.core.suggestions import closest
+from headerware.core.suggestions import did_you_mean
 from headerware.registry import (
     Allocate,
     Block,
@@ -282,8 +282,7 @@ def _id_meant(text: str, registry: Registry) -> HeaderId:
         if header_id is not None:
             return HeaderId(header_id)
     similar = registry.named_like(text)
-    near = similar.name if similar else closest(text, (entry.name for entry in registry.entries))
-    hint = f"; did you mean {near!r}?" if near else ""
+    hint = did_you_mean(similar.name if similar else text, (entry.name for entry in registry.entries))
     raise RegistryError(f"no header named {text!r} is registered{hint}")
 
 

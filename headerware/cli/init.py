@@ -15,6 +15,7 @@ import click
 from headerware.cli.confirmation import yes_option
 from headerware.cli.json_output import answer
 from headerware.cli.options import json_option, keyring_option
+from headerware.core.client_chain import USUAL_FILE
 from headerware.core.errors import ConfigError
 from headerware.core.suggestions import did_you_mean
 from headerware.keyring import key_id_problem, with_new_key
@@ -117,7 +118,7 @@ def _checked_steps(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in _STEPS:
             raise click.BadParameter(
-                f"{did_you_mean(name, _STEPS)}expected some of {', '.join(_STEPS)}; found {name!r}"
+                f"expected some of {', '.join(_STEPS)}; found {name!r}{did_you_mean(name, _STEPS)}"
             )
     return tuple(name for name in _STEPS if name in names)  # the order that a chain needs
 
@@ -161,7 +162,7 @@ def _default_service() -> str:
     "-c",
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    default="headerware.toml",
+    default=USUAL_FILE,
     show_default=True,
     help="The file to write; it must not exist yet.",
 )
@@ -220,8 +221,7 @@ def init(
         where = "all topics" if answers.topics == (_EVERY_TOPIC,) else ", ".join(answers.topics)
         click.echo(f"{config}: a chain of {', '.join(answers.steps)} for {where}")
         if path is not None:
-            names = ", ".join(f"{name} ({algorithm})" for name, algorithm in answers.keys().items())
-            click.echo(f"{path}: the keys {names}; keep this file secret, and back it up")
+            click.echo(f"{path}: {_keys_text(answers.keys(), made)}; keep this file secret, and back it up")
             if not is_inside:
                 click.echo(f"{path} is not in this folder: keep it out of version control there, too")
         if ignored:
@@ -270,6 +270,17 @@ def _ask_for_options(
     given = None if keyring is None else str(keyring)
     path = Path(ask(given, "File for the keys", "--keyring", str(usual_keyring)))
     return _Answers(name, chosen, applied_to, path)
+
+
+def _keys_text(keys: dict[str, Algorithm], made: list[str]) -> str:
+    """Return which keys the keyring got, and which it had."""
+    added, had = (
+        ", ".join(f"{key} ({algorithm})" for key, algorithm in keys.items() if (key in made) is is_new)
+        for is_new in (True, False)
+    )
+    if not had:
+        return f"the keys {added}"
+    return f"has {had} already; " + (f"added {added}" if added else "no key was added")
 
 
 def _make_keys(path: Path, keys: dict[str, Algorithm]) -> list[str]:

@@ -11,6 +11,8 @@ import click
 import msgspec
 
 from headerware.cli.options import is_from_environment
+from headerware.core.plain_files import why_unreadable
+from headerware.core.suggestions import with_equals
 from headerware.kafka.errors import Kind, kind_of
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ def _text_of(client_config: str) -> str:
     try:
         return Path(client_config).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        found = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        found = why_unreadable(client_config, error)
         raise click.BadParameter(
             f"{client_config} cannot be read: {found}; expected lines of KEY=VALUE",
             param_hint="--client-config",
@@ -119,7 +121,11 @@ def _text_of(client_config: str) -> str:
 def _property(text: str, option: str, where: str = "") -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{where}expected KEY=VALUE, found no '='", param_hint=option)
+        meant = with_equals(text) or ""
+        hint = (
+            f"; did you mean {meant.partition('=')[0]}=...?" if meant else ""
+        )  # the value may be a password
+        raise click.BadParameter(f"{where}expected KEY=VALUE, found no '='{hint}", param_hint=option)
     return name.strip(), value.strip()
 
 

@@ -10,13 +10,24 @@ import click
 
 from headerware.cli.json_output import show_json
 from headerware.cli.options import json_option, keyring_option
-from headerware.keyring import Key, Keyring, Permissions, key_id_problem
+from headerware.keyring import Key, Keyring, Permissions, key_fingerprint, key_id_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _COLUMNS: Final = (
-    *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked", "deleted"),
+    *(
+        "id",
+        "version",
+        "algorithm",
+        "status",
+        "holds",
+        "fingerprint",
+        "created",
+        "rotated",
+        "revoked",
+        "deleted",
+    ),
     *("topics", "use", "not_before", "not_after"),
 )
 permissions_option: Final = click.option(
@@ -73,6 +84,7 @@ def key_row(key: Key) -> dict[str, Any]:
         "algorithm": key.algorithm,
         "status": key.status,
         "holds": _holds(key),
+        "fingerprint": key_fingerprint(key) or None,
         "created": time_text(key.created),
         "rotated": time_text(key.rotated),
         "revoked": time_text(key.revoked),

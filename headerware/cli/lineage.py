@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import last_records_option, total_time_option
+from headerware.cli.options import last_records_option, topic_name, total_time_option
 from headerware.cli.tables import output_console
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError
@@ -42,7 +42,7 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @cluster_options
 @last_records_option(100)
 @total_time_option("30s")

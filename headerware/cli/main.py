@@ -8,6 +8,7 @@ Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the comm
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from headerware.cli.chains import check, explain
 from headerware.cli.chargeback import chargeback
 from headerware.cli.claims import claims
 from headerware.cli.compact import compact
+from headerware.cli.contract import contract
 from headerware.cli.dev import dev
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.docs import docs
@@ -41,8 +43,9 @@ from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
-from headerware.core.errors import HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.options import from_home
+from headerware.core.plain_files import like_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,18 +62,33 @@ class _PathFromHome(click.Path):
     """A path that may begin with ``~``, which the shell does not expand in ``--config=~/chain.toml``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Expand the ``~`` and check the path; fail if it is one of the command's options."""
+        """Expand the ``~`` and check the path; fail if it is one of the command's options.
+
+        The error of a missing file names the file that may be meant.
+        """
         options = [] if ctx is None else [name for each in ctx.command.params for name in each.opts]
         if isinstance(value, str) and value.partition("=")[0] in options:
             self.fail(f"expected a path, found the option {value!r}; write the path before it", param, ctx)
         try:
-            return super().convert(from_home(value) if isinstance(value, str) else value, param, ctx)
+            path = self._from_home(value, param, ctx)
+            if self.exists and self.file_okay and not os.path.exists(path):  # noqa: PTH110 - any text
+                near = like_file(path) or "."
+                self.fail(
+                    f"{self.name.title()} {click.format_filename(path)!r} does not exist{near}", param, ctx
+                )
+            return super().convert(path, param, ctx)
         except click.BadParameter as error:
             if ctx is None or param is None or param.name is None:
                 raise
             if ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:
                 error.param_hint = str(param.envvar)
             raise
+
+    def _from_home(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return from_home(value) if isinstance(value, str) else value
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
 
 
 def _expand_homes(command: click.Command) -> None:
@@ -178,7 +196,7 @@ def version(*, as_json: bool) -> None:
 
 
 main.add_section("Begin", init, dev, send)
-main.add_section("Develop", run, check, explain, doctor, schema, docs, dictionaries, header_ids)
+main.add_section("Develop", run, check, explain, doctor, contract, schema, docs, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)

@@ -79,6 +79,15 @@ def keyring_option(text: str, name: str = "keyring", **options: Any) -> Callable
     )
 
 
+def topic_name(text: str) -> str:
+    """Return the name of a topic, as the type of an argument; raise UsageError for a chain's file."""
+    if not (text.endswith(".toml") and Path(text).is_file()):
+        return text
+    takes_file = any("--config" in each.opts for each in click.get_current_context().command.params)
+    hint = f"; did you mean -c {text}?" if takes_file else ""
+    raise click.UsageError(f"expected a topic, found the file {text}{hint}")
+
+
 def is_from_environment(name: str) -> bool:
     """Return whether a parameter of the running command has its value from an environment variable."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.ENVIRONMENT

@@ -10,7 +10,7 @@ from rich.text import Text
 from headerware.cli.exit_codes import INCOMPLETE
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
-from headerware.cli.options import config_option, execute_option, json_option, rate_option
+from headerware.cli.options import config_option, execute_option, json_option, rate_option, topic_name
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.tables import output_console, table
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topic", metavar="DEAD_LETTER_TOPIC")
+@click.argument("topic", type=topic_name, metavar="DEAD_LETTER_TOPIC")
 @config_option("The chain's file; its dead_letter_topic says to which topics dead letters may go back.")
 @cluster_options
 @click.option(

@@ -18,7 +18,14 @@ from headerware.cli.exit_codes import INCOMPLETE
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option, execute_option, json_option, rate_option, timeout_option
+from headerware.cli.options import (
+    config_option,
+    execute_option,
+    json_option,
+    rate_option,
+    timeout_option,
+    topic_name,
+)
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.tables import output_console, table
@@ -49,7 +56,7 @@ class _AtWorkError(click.ClickException):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @click.option(
     "--rules",
     type=click.Path(exists=True, dir_okay=False),

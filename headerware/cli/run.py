@@ -13,11 +13,12 @@ from typing import Final
 import click
 
 from headerware.core.chain import Chain, load_chain
-from headerware.core.client_chain import CONFIG_VARIABLE, followed_file, is_disabled
+from headerware.core.client_chain import CONFIG_VARIABLE, USUAL_FILE, followed_file, is_disabled
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.options import from_home
 from headerware.core.order import notes
+from headerware.core.plain_files import is_content, require_path
 from headerware.core.suggestions import did_you_mean
 
 _MARK: Final = "HEADERWARE_RUN"
@@ -71,7 +72,7 @@ def run(config: str | None, command: tuple[str, ...], *, verbose: bool) -> None:
         headerware run gunicorn --preload shop:app
         headerware run -m shop.worker
 
-    The chain's file is checked first, as `headerware check` does; if it is wrong, or neither a producer nor
+    The chain's file is checked first; if it is wrong, or neither a producer nor
     a consumer can open the chain, nothing runs and the exit code is 1. HEADERWARE_DISABLED=1 runs the command
     regardless, with the chain off. The command replaces this process, so signals and the exit code are its
     own.
@@ -81,14 +82,15 @@ def run(config: str | None, command: tuple[str, ...], *, verbose: bool) -> None:
     environment = dict(os.environ)
     path = config or environment.get(CONFIG_VARIABLE)
     if path:
-        environment[CONFIG_VARIABLE] = os.path.abspath(from_home(path))  # noqa: PTH100 - the command may work in another folder
         chain = _checked(path)
+        if not is_content(path):
+            environment[CONFIG_VARIABLE] = os.path.abspath(from_home(path))  # noqa: PTH100 - the command may work in another folder
         if verbose or (sys.stderr is not None and sys.stderr.isatty()):  # others may read what it prints
             _show(path, chain)
     else:
         click.echo(
             f"Warning: neither --config nor {CONFIG_VARIABLE} names a chain's file, so only clients whose "
-            f"own configuration has a chain get one",
+            f"own configuration has a chain get one{_option_after(command) or _usual_file()}",
             err=True,
         )
     environment[_PATH] = os.pathsep.join(_import_path(environment))
@@ -124,14 +126,34 @@ def _require_no_option(command: tuple[str, ...]) -> None:
             f"expected a command, found {first!r}; name the chain's file by --config {first}"
         )
     if first.startswith("-") and first not in _OF_PYTHON:
-        hint = did_you_mean(first.partition("=")[0], ["--config", "--verbose", "--help"])
-        raise click.UsageError(f"no such option {first.partition('=')[0]!r}; {hint}expected the command here")
+        name = first.partition("=")[0]
+        hint = did_you_mean(name, ("--config", "--verbose", "--help"), then="expected the command here")
+        raise click.UsageError(f"no such option {name!r}{hint}")
+
+
+def _option_after(command: tuple[str, ...]) -> str:
+    """Return advice if a command's own arguments have ``--config``, which may be meant for this command.
+
+    The program ``python`` takes ``-c`` itself, so ``-c`` counts only with a TOML file after it.
+    """
+    for at, argument in enumerate(command[1:], 1):
+        name, equals, file = argument.partition("=")
+        file = file if equals else next(iter(command[at + 1 :]), "")
+        if file and (name == "--config" or (name == "-c" and file.endswith(".toml"))):
+            return f"; {name} {file} is given to {command[0]}: for the chain, write --config {file} before it"
+    return ""
+
+
+def _usual_file() -> str:
+    """Return advice if the working directory has the file that ``headerware init`` writes."""
+    return f"; to use the file here, write --config {USUAL_FILE}" if Path(USUAL_FILE).is_file() else ""
 
 
 def _checked(path: str) -> Chain | None:
     """Return the chain of a file; None if it is wrong and no client gets it."""
     followed_file({FILE: path})  # this also checks HEADERWARE_RELOAD, which says when clients read it again
     try:
+        require_path(path, CONFIG_VARIABLE)
         chain = load_chain(path)
     except ConfigError as error:
         if not is_disabled():

@@ -14,11 +14,13 @@ import msgspec
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option, json_option, timeout_option
+from headerware.cli.options import config_option, json_option, timeout_option, topic_name
 from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import Chain, load_chain
 from headerware.core.headers import Headers
+from headerware.core.order import unprotected_by
 from headerware.core.printable import counted, printable
+from headerware.core.suggestions import with_equals
 from headerware.kafka.reader import Progress
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ _FORMAT: Final = click.Choice(["bytes", "text", "json"])
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
+    if meant := with_equals(text):
+        raise click.BadParameter(
+            f"expected NAME=VALUE, found a colon; did you mean {meant}?", param_hint="'--header'"
+        )
     name, equals, value = text.partition("=")
     if not name:
         raise click.BadParameter("expected NAME=VALUE, found no name", param_hint="'--header'")
@@ -41,7 +47,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @config_option("The chain's file; without this, HEADERWARE_CONFIG names the file, or there is no chain.")
 @cluster_options
 @click.option(
@@ -128,6 +134,8 @@ def send(
         click.echo(
             f"Warning: no step of {config} works on {topic}, so records are sent as they are", err=True
         )
+    elif warning := unprotected_by(chain, topic):
+        click.echo(f"Warning: {warning}", err=True)
     dead_letters = DeadLettersOfLines(chain)
     log_nothing()
     with (
@@ -158,6 +166,7 @@ def _producer(
 ) -> Producer:
     """Return a client whose cluster has answered, and has the topic."""
     from headerware.clients.producer import Producer  # noqa: PLC0415 - imports a client
+    from headerware.kafka.errors import right_to_write  # noqa: PLC0415 - likewise
     from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - likewise
     from headerware.kafka.settings import boolean, bootstrap_servers  # noqa: PLC0415 - likewise
 
@@ -169,6 +178,8 @@ def _producer(
     deadline = time.monotonic() + timeout_s
     described = troubles.first_metadata(producer, bootstrap_servers(conf), topic, deadline).topics[topic]
     found = described.error
+    if right := right_to_write(found, printable(topic)):
+        raise click.ClickException(f"{printable(topic)}: {found.str()}{right}")
     if found is not None and not boolean(conf, "allow.auto.create.topics", default=False):
         raise click.ClickException(
             f"{printable(topic)}: {found.str()}; look at the name, or create the topic "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -25,13 +25,12 @@ from headerware.cli.source_check import check
 from headerware.cli.source_status import object_text, source_errors, status
 from headerware.cli.tables import output_console
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import SourceError
+from headerware.core.errors import HeaderwareError, SourceError
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headerware.core.errors import HeaderwareError
     from headerware.sources import OffsetEntry, OffsetKey
     from headerware.sources.engine.plan import Planned
     from headerware.sources.engine.worker import ObjectProgress
@@ -106,6 +105,7 @@ def run(
         runner = runtime.SourceRunner(loaded, tasks=tasks or None, once=once)
         with _working([runner], runner.stop, health):
             runner.run()
+        _tell_of_include(runner)
         answer(_counts(runner), lambda: click.echo(_summary(runner)), as_json=as_json)
         return
     if tasks:
@@ -113,6 +113,8 @@ def run(
     group = runtime.RunnerGroup(configs, once=once, fail_fast=fail_fast, on_failure=_tell_failure)
     with _working(group.runners, group.stop, health):
         group.run()
+    for each in group.runners:
+        _tell_of_include(each)
     failures = group.failures
     found = [
         {
@@ -152,6 +154,17 @@ def _working(
 
     with stopped_by_signals(stop), served_health(health, look), _status(runners), rare_collections():
         yield
+
+
+def _tell_of_include(runner: SourceRunner) -> None:
+    """Say so if a source has read nothing because its ``include`` fits none of its objects."""
+    from headerware.sources.engine.plan import include_problem  # noqa: PLC0415 - only few commands need it
+
+    if any(each.objects for each in runner.statistics.values()):
+        return
+    with suppress(HeaderwareError, OSError, *runner.config.source.retried):  # the run has told its own errors
+        if problem := include_problem(runner.config):
+            click.echo(f"{runner.config.name}: {problem}", err=True)
 
 
 def _tell_failure(name: str, error: HeaderwareError) -> None:

@@ -59,9 +59,9 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     """Check the file of a source, or each one of a folder, for CI.
 
     Types, options, extractor, transformers, the store of offsets and the chain are checked; no objects are
-    listed. With --open the source, the chain and the transformers are opened as `run` does, and the cluster
-    is asked whether the topics exist and what this user may do. Nothing is written but the state of a
-    transactional id that no task uses.
+    listed. With --open the source, the chain and the transformers are opened as `run` does, objects are
+    listed to see whether `include` fits one, and the cluster is asked whether the topics exist and what this
+    user may do. Nothing is written but the state of a transactional id that no task uses.
 
     If something is wrong, the exit code is 1, and one line says what and where. All files are checked, also
     if one of them is wrong.
@@ -87,11 +87,13 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
 
 
 def _checked(file: str, *, opens: bool) -> _Checked:
+    from headerware.sources.engine.plan import include_problem  # noqa: PLC0415 - as above
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
 
     try:
         loaded = RunConfig.load(file)
         chain, _ = client_chain(loaded.kafka)
+        chain.check_files()
         unserialized = _unserialized(loaded, chain)
         if opens:
             _open(loaded, chain)
@@ -108,6 +110,10 @@ def _checked(file: str, *, opens: bool) -> _Checked:
             text += f"; paths in [kafka] begin there, and paths in the file that {FILE} names at its folder"
         raise ConfigError(text if text.startswith(file) else f"{file}: {text}") from error
     warnings = [*unserialized, *weaknesses(tuple(chain)), *idle_on(tuple(chain), _topics(loaded))]
+    if opens:
+        with source_errors(loaded):
+            problem = include_problem(loaded)
+        warnings += [(loaded.source.type, problem)] if problem else []
     return _Checked(file, loaded, chain, warnings, list(dict.fromkeys(_asked(loaded))) if opens else [])
 
 
@@ -145,7 +151,8 @@ def _unserialized(loaded: RunConfig, chain: Chain) -> list[tuple[str, str]]:
     if not objects or any(map(precedes_bytes, chain)):
         return []
     advice = (
-        'no step of the chain makes bytes of them; add a step, such as type = "serialize", value = "json"'
+        "no step of the chain makes bytes of them; add a step to [kafka], such as: interceptors = "
+        '"serialize", and "interceptors.serialize.value" = "json"'
     )
     if len(objects) == len(found):
         raise ConfigError(

@@ -7,14 +7,14 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
-from headerware.cli.options import config_option, count_option, partition_option
+from headerware.cli.options import config_option, count_option, partition_option, topic_name
 from headerware.cli.tables import output_console
 from headerware.cli.tail_lines import NO_CHAIN, Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from headerware.ops.tail import TailedRecord
+
+_USUAL_COUNT: Final = 10
 
 
 class Output(NamedTuple):
@@ -64,14 +66,13 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @config_option("The chain's file; without this, HEADERWARE_CONFIG names the file, or there is no chain.")
 @cluster_options
 @click.option(
     "--from",
     "start",
-    default="-10",
-    show_default=True,
+    show_default=f"as many before the end as -n says, or {_USUAL_COUNT}",
     metavar="WHERE",
     help="beginning, end, an offset, -N (records before the end of each partition), a time, or an age (15m).",
 )
@@ -94,7 +95,7 @@ def tail(
     topic: str,
     config: str | None,
     cluster: Cluster,
-    start: str,
+    start: str | None,
     partition: int | None,
     count: int | None,
     until_end: bool,  # noqa: FBT001 - click passes flags by name
@@ -113,7 +114,7 @@ def tail(
     """
     settings = cluster.settings_for("TOPIC")
     with _wrong_use("--from"):
-        begin = Start.parse(start)
+        begin = Start.parse(start or f"-{count or _USUAL_COUNT}")
     with _wrong_use("--where"):
         conditions = [Condition.parse(text) for text in where]
     chain = Chain() if config is None else load_chain(config)

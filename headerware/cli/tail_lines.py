@@ -44,6 +44,8 @@ OUTCOMES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "held_back": ("?", "held back", "bold yellow"),
 }
 """The sign, the word and the colour of each outcome."""
+_AS_STORED: Final = ("·", "as stored", "")
+"""The same for a record on the wire that no step has looked at."""
 NO_CHAIN: Final = "no chain: name its file with -c"
 _STEP_STYLES: Final = {
     "refused": "bold red",
@@ -78,12 +80,18 @@ def brief_line(record: TailedRecord) -> Text:
 
 def title(record: TailedRecord) -> Text:
     """Return a record's position, time, outcome and sizes."""
-    sign, word, style = OUTCOMES[record.outcome]
+    sign, word, style = outcome_text(record)
     text = Text(printable(position(record.topic, record.partition, record.offset)), style="bold")
     if record.timestamp_ms is not None:
         text.append(f"  {time_text(record.timestamp_ms)}", "not bold dim")
     text.append(f"  {sign} {word}", f"not bold {style}")
     return text.append(f"  {sizes_text(record)}", "not bold")
+
+
+def outcome_text(record: TailedRecord) -> tuple[str, str, str]:
+    """Return the sign, the word and the colour of a record's outcome; no tick if no step has run."""
+    is_as_stored = record.outcome == "delivered" and record.wire is not None and not record.steps
+    return _AS_STORED if is_as_stored else OUTCOMES[record.outcome]
 
 
 def sizes_text(record: TailedRecord) -> str:

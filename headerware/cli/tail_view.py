@@ -30,6 +30,7 @@ from headerware.cli.tail_lines import (
     encryption_lines,
     not_run_text,
     note,
+    outcome_text,
     part_text,
     reason_lines,
     signature_lines,
@@ -518,7 +519,7 @@ def _is_refused(record: TailedRecord) -> bool:
 
 
 def _row(record: TailedRecord, values: Values) -> list[Text]:
-    sign, word, style = OUTCOMES[record.outcome]
+    sign, word, style = outcome_text(record)
     when = "" if record.timestamp_ms is None else time_text(record.timestamp_ms)[11:23]
     key = "" if record.wire is None else part_text(record.wire.key, values)
     signed = "" if record.wire is None else signer(record)

@@ -17,6 +17,7 @@ from headerware.cli.options import (
     is_from_environment,
     last_records_option,
     partition_option,
+    topic_name,
     total_time_option,
 )
 from headerware.cli.tables import output_console
@@ -45,7 +46,7 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", type=topic_name, required=False)
 @config_option(
     "The chain's file, whose step sign verifies the records; without this, HEADERWARE_CONFIG names the file, "
     "or nothing is verified.",

@@ -20,11 +20,12 @@ from headerware.cli.options import (
     keyring_option,
     partition_option,
     timeout_option,
+    topic_name,
 )
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
-from headerware.core.client_chain import CONFIG_VARIABLE
+from headerware.core.client_chain import CONFIG_VARIABLE, config_of_environment
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
 from headerware.kafka.reader import Start
@@ -42,7 +43,7 @@ _SHOWN: Final = 20
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=topic_name)
 @config_option(
     "The file of a chain with sign; without this and --keyring, HEADERWARE_CONFIG names the file.",
     envvar=None,
@@ -126,8 +127,8 @@ def _chain(config: str | None, keyring: str | None, permissions: Permissions, re
     if keyring is None:
         if registry is not None:
             raise click.UsageError("--registry needs --keyring; in a chain, header_ids names the registry")
-        config = config or os.environ.get(CONFIG_VARIABLE)
-        if config is None:
+        config = config or config_of_environment()
+        if not config:
             raise click.UsageError(
                 "expected --keyring, or --config with a chain that signs; HEADERWARE_KEYRING and "
                 "HEADERWARE_CONFIG may name them"

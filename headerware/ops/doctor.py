@@ -36,7 +36,9 @@ from headerware.core.errors import (
     MissingPartError,
     UnknownSchemaError,
 )
+from headerware.core.extras import install_command
 from headerware.core.hooks import Interceptor
+from headerware.core.native import native_module
 from headerware.core.order import idle_on, weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
@@ -48,7 +50,14 @@ from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
-from headerware.kafka.admin import Admin, TopicDescription, operations
+from headerware.kafka.admin import (
+    TO_RUN_KAFKA,
+    Admin,
+    TopicDescription,
+    embedded_text,
+    is_embedded,
+    operations,
+)
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
 from headerware.kafka.settings import bootstrap_servers, number
 from headerware.keyring import Key, Keyring, read_keyring
@@ -142,6 +151,7 @@ def examine(
             found.append(_fail("chain", str(error), "correct the file (see `headerware check`)"))
         else:
             found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
+            found += _files(loaded, side)
             found += [
                 Finding(check=f"chain: {name}", status="warn", found=text)
                 for name, text in weaknesses(tuple(loaded))
@@ -183,6 +193,11 @@ def _versions() -> Iterator[Finding]:
     import confluent_kafka  # noqa: PLC0415 - slow to import
 
     yield _ok("librdkafka", str(confluent_kafka.libversion()[0]))
+    _, found = native_module()
+    if found.startswith("not used"):
+        yield Finding(check="native", status="warn", found=found, advice=install_command("native"))
+    else:
+        yield _ok("native", found)
 
 
 def _holds(installed: str, relation: str, bound: str) -> bool:
@@ -223,6 +238,17 @@ def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iter
     else:
         if reload != "off":
             yield _ok("reload", reload)
+
+
+def _files(loaded: Chain, side: Side | None) -> Iterator[Finding]:
+    """Check the files of a chain that may serve both sides; a client of one side may need fewer of them."""
+    if side is not None:
+        return
+    try:
+        loaded.check_files()
+    except HeaderwareError as error:
+        advice = "correct the file (see `headerware check`), or name the application's side with --side"
+        yield _fail("files of the chain", str(error), advice)
 
 
 def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -370,7 +396,7 @@ def key_services(
             continue
         check = f"key service of {name}"
         try:
-            with naming_key(step.key_id, "aes-256"):
+            with naming_key(step.key_id, "aes-256", side):
                 service = open_key_service(step.key_service, Context(dry_run=True), path="key_service")
         except HeaderwareError as error:
             advice = "without the service, no client with this chain starts"
@@ -451,7 +477,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             continue
         check = f"keys of {name}"
         try:
-            with naming_key(step.key_id):
+            with naming_key(step.key_id, side=side):
                 keyring = read_keyring(
                     step.keyring, permissions=step.keyring_permissions, root=step.keyring_root
                 )
@@ -593,7 +619,8 @@ class _Cluster:
             return
         self._known = frozenset(metadata.topics)
         yield _ok("cluster", f"{metadata.cluster_id}, {counted(len(metadata.brokers), 'broker')}")
-        if len(metadata.brokers) == 1:
+        embedded = is_embedded(metadata.cluster_id)
+        if len(metadata.brokers) == 1 and not embedded:
             yield Finding(
                 check="cluster",
                 status="warn",
@@ -607,6 +634,9 @@ class _Cluster:
                 found=f"{found}: neither a topic that was named nor a topic of the cluster",
                 advice="correct the topics of that step or rule, or name the topic that will be created",
             )
+        if embedded:
+            yield from self._of_embedded()
+            return
         yield from self._of_cluster()
         yield from self._of_group()
         for topic in self._topics:
@@ -626,6 +656,19 @@ class _Cluster:
                 check=check, status="unknown", found=found, advice=f"{right} lets the doctor see it"
             )
             return None
+
+    def _of_embedded(self) -> Iterator[Finding]:
+        """Yield what can be said of a cluster that answers no admin requests."""
+        what = embedded_text(self._settings.get("bootstrap.servers"))
+        yield Finding(
+            check="cluster",
+            status="unknown",
+            found=f"{what}: it tells no settings, rights or groups, so topics are only looked for",
+            advice=TO_RUN_KAFKA,
+        )
+        for topic in self._topics:
+            there = topic in self._known
+            yield _ok(f"topic {topic}", "it is there") if there else _absent(topic)
 
     def _of_cluster(self) -> Iterator[Finding]:
         found = yield from self._ask("cluster", "DESCRIBE on the cluster", self._admin.describe_cluster)
@@ -741,11 +784,7 @@ class _Cluster:
     def _of_topic(self, topic: str) -> Iterator[Finding]:
         check = f"topic {topic}"
         if topic not in self._known:
-            yield _fail(
-                check,
-                ABSENT,
-                "create the topic, or grant DESCRIBE on it",
-            )
+            yield _absent(topic)
             return
         description = yield from self._description(check, topic)
         configs = yield from self._settings_of(topic)
@@ -890,6 +929,10 @@ def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
 
 def _ok(check: str, found: str) -> Finding:
     return Finding(check=check, status="ok", found=found)
+
+
+def _absent(topic: str) -> Finding:
+    return _fail(f"topic {topic}", ABSENT, "create the topic, or grant DESCRIBE on it")
 
 
 def _fail(check: str, found: str, advice: str | None = None) -> Finding:

@@ -29,6 +29,7 @@ from headerware.core.dead_letter import (
     Reason,
     is_dead_letter_topic,
     is_of_a_source,
+    origin_of,
     read_reason,
     redriven,
     redrives,
@@ -36,7 +37,8 @@ from headerware.core.dead_letter import (
 )
 from headerware.core.errors import ConfigError, position
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.kafka.messages import is_readable
+from headerware.kafka.messages import headers_of, is_readable
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.workers import Outcome, Policy, Worker
 from headerware.workers.transactions import PARTITIONER, TIMEOUT_S
@@ -96,6 +98,8 @@ _INTERNAL: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
 _MAX_SHOWN_TEXT: Final = 200
+_FIRST_OFFSETS: Final = 100
+"""How many offsets of each partition are looked at to tell whether a topic has dead letters."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +260,8 @@ class Redrive(Policy):
         for target in (selection.to, selection.parking):
             if target == topic:
                 raise ConfigError(f"dead letters of {topic} cannot be sent into {topic} itself")
+        self._conf: Final = conf
+        self._timeout_s: Final = timeout_s
         self._topic: Final = topic
         self._selection: Final = selection
         self._shown: Final = shown
@@ -277,24 +283,44 @@ class Redrive(Policy):
             timeout_s=timeout_s,
         )
         self._originals: Final = SingleRecords({"log_level": 0, **conf}, self._work.group_id, timeout_s)
-        self._require_dead_letter_topic()
-        for target in (selection.to, selection.parking):
-            if target not in (ORIGINAL, None) and not self._count_partitions(target):
-                self.close()
-                raise ConfigError(f"topic {target} does not exist; create it first")
+        try:
+            self._require_dead_letter_topic()
+            self._require_targets()
+        except BaseException:
+            self.close()
+            raise
 
     def _require_dead_letter_topic(self) -> None:
-        """Refuse a topic that has a dead-letter topic, and is none itself: the names were mixed up."""
-        patterns = [each for each in self._selection.patterns if "{topic}" in each]
+        """Refuse a topic that has a dead-letter topic and no dead letters: the names were mixed up.
+
+        Without this, a redrive of ``orders`` would say that no dead letters are left. A dead-letter topic can
+        have a dead-letter topic, too: its consumers may refuse dead letters.
+        """
+        patterns = self._selection.patterns
         if any(is_dead_letter_topic(pattern, self._topic) for pattern in patterns):
             return
-        for letters in (pattern.replace("{topic}", self._topic) for pattern in patterns):
-            if self._count_partitions(letters):
-                self.close()
+        for letters in (each.replace("{topic}", self._topic) for each in patterns if "{topic}" in each):
+            if self._count_partitions(letters) and not self._has_dead_letters():
                 raise ConfigError(
-                    f"expected a dead-letter topic, found {self._topic}; did you mean {letters}, which has "
-                    "its dead letters?"
+                    f"expected a dead-letter topic, found {self._topic}, which does not begin with dead "
+                    f"letters; did you mean {letters}, which has its dead letters? If not, give a --config "
+                    f"whose dead_letter_topic is {self._topic}"
                 )
+
+    def _require_targets(self) -> None:
+        for target in (self._selection.to, self._selection.parking):
+            if target not in (ORIGINAL, None) and not self._count_partitions(target):
+                raise ConfigError(f"topic {target} does not exist; create it first")
+
+    def _has_dead_letters(self) -> bool:
+        """Return whether one of the first records of the partitions is a dead letter."""
+        settings = strict_settings({"log_level": 0, **self._conf})
+        with TopicReader(
+            settings, self._topic, group_id=self._work.group_id, timeout_s=self._timeout_s
+        ) as reader:
+            reader.start(limit=_FIRST_OFFSETS)
+            found = (headers_of(message) for batch in reader.to_end() for message in batch)
+            return any(origin_of(headers or (), self._topic) is not None for headers in found)
 
     def stop(self) -> None:
         """Stop after the transaction that is under way; for signal handlers and other threads."""

@@ -14,11 +14,12 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from headerware.core.chain import Chain
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
 from headerware.core.record import Record
+from headerware.kafka.errors import right_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,11 @@ MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 """The longest message of `slice`, and so the longest line."""
 Format = Literal["bytes", "text", "json"]
 """How bytes become a key or a value: unchanged, as text, or as the value that JSON stands for."""
+_FORMATS: Final = (
+    "; --value-format json gives the chain the object that a line of JSON stands for, --value-format text "
+    "the line as text (--key-format is the same for keys)"
+)
+"""Advice for a line that the chain's serializer refuses."""
 _KEPT_FAILURES: Final = 1_000
 _POLL_S: Final = 0.05
 
@@ -147,7 +153,7 @@ class DeadLettersOfLines:
         """Note the reason of a dead letter."""
         if direction == "send" and outcome == "dead_lettered":
             topic = self._topics[step].replace("{topic}", record.topic)
-            self.reasons[self.line] = f"{error}; it is in {topic}"
+            self.reasons[self.line] = f"{error}{_advice(error, record.value)}; it is in {topic}"
 
 
 class LineSender:
@@ -214,7 +220,7 @@ class LineSender:
                     return
                 self._producer.poll(_POLL_S)
             except (HeaderwareError, KafkaException, TypeError) as error:
-                self._fail(number, _text_of(error))
+                self._fail(number, f"{_text_of(error)}{_advice(error, record.value)}")
                 return
             else:
                 return
@@ -237,9 +243,10 @@ class LineSender:
         if self._poll_error is not None:
             raise self._poll_error
 
-    def _report(self, number: int, error: Any, _: object) -> None:
+    def _report(self, number: int, error: Any, message: Any) -> None:
         if error is not None:
-            self._fail(number, self._dead_letters.reasons.pop(number, error.str()))
+            why = f"{error.str()}{right_to_write(error, message.topic())}"
+            self._fail(number, self._dead_letters.reasons.pop(number, why))
             return
         with self._lock:
             self.delivered += 1
@@ -255,3 +262,7 @@ class LineSender:
 
 def _text_of(error: Exception) -> str:
     return str(error.args[0].str()) if isinstance(error, KafkaException) else str(error)
+
+
+def _advice(error: BaseException | None, value: object) -> str:
+    return _FORMATS if isinstance(error, SerdeError) and isinstance(value, bytes | str) else ""

@@ -38,6 +38,8 @@ from headerware.core.order import precedes_bytes, role_of
 from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
+from headerware.core.suggestions import with_equals
+from headerware.interceptors.encrypt.names import ENCRYPT_HEADER, FIELD_PREFIX
 from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, read_trail
@@ -63,9 +65,6 @@ Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused", "he
 cannot be read. The record may be good: a consumer waits for it, and skips nothing.
 """
 
-# Their home, headerware.interceptors.encrypt, imports cryptography.
-ENCRYPT_HEADER: Final = "hw.encrypt"
-FIELD_PREFIX: Final = "hw-encrypted:"
 _MAX_FIELDS: Final = 100
 """How many encrypted fields of a record are shown."""
 _MAX_PATH: Final = 1_000
@@ -375,6 +374,11 @@ class Condition(msgspec.Struct, frozen=True):
                 found = cls(text, "is_there")
             else:
                 found = cls(text[:at], "equals" if text[at] == "=" else "matches", text[at + 1 :])
+        is_name = found.kind == "is_there" or ": " in found.name
+        if is_name and (meant := with_equals(text)):
+            raise ConfigError(
+                f"expected NAME=VALUE, NAME~REGEX, NAME or !NAME, found a colon; did you mean {meant}?"
+            )
         if not found.name or found.name.startswith("="):
             raise ConfigError(f"expected NAME=VALUE, NAME~REGEX, NAME or !NAME, found {text!r}")
         if found.kind == "matches":

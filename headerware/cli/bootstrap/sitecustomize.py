@@ -1,8 +1,8 @@
 """Instrument confluent-kafka in each Python process under ``headerware run``, which sets PYTHONPATH.
 
 Python imports ``sitecustomize`` at each start, so this module loads nothing heavy: it waits until the
-process imports confluent_kafka. If the application or a tool such as ddtrace-run has a ``sitecustomize``,
-too, that module runs after this one.
+process imports confluent_kafka, or another client, which no chain covers. If the application or a tool such
+as ddtrace-run has a ``sitecustomize``, too, that module runs after this one.
 """
 
 import importlib.util
@@ -14,6 +14,8 @@ from types import ModuleType
 
 _CLIENT = "confluent_kafka"
 _OURS = "headerware.clients"
+_OTHERS = ("kafka", "aiokafka")
+"""As in headerware.core.other_clients, which takes too long to import at each start."""
 
 
 class _WhenImported:
@@ -26,7 +28,7 @@ class _WhenImported:
         self._is_looking = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002 - importlib's protocol
-        if name not in {_CLIENT, _OURS} or self._is_looking:
+        if name not in {_CLIENT, _OURS, *_OTHERS} or self._is_looking:
             return None
         self._is_looking = True
         try:
@@ -39,7 +41,11 @@ class _WhenImported:
 
         def exec_module(module: ModuleType) -> None:
             run(module)
-            if name == _OURS or _OURS not in sys.modules:
+            if module.__name__ != name:
+                return  # a loader of a zip file loads other modules, too
+            if name in _OTHERS:
+                _warn_of(module)
+            elif name == _OURS or _OURS not in sys.modules:
                 _instrument()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this loader, for this module
@@ -50,6 +56,12 @@ def _instrument() -> None:
     from headerware.clients.instrumentation import instrument  # noqa: PLC0415 - only when there are clients
 
     instrument()
+
+
+def _warn_of(module: ModuleType) -> None:
+    from headerware.core.other_clients import warn_of_other_client  # noqa: PLC0415 - as above
+
+    warn_of_other_client(module.__name__, module)
 
 
 def _start() -> None:

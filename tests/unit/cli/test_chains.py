@@ -127,6 +127,22 @@ class TestCheck:
             "warning: serialize: it has a serde neither for keys nor for values" in run("check", path).stdout
         )
 
+    def test_tells_of_a_variable_without_its_prefix(self, tmp_path: Path) -> None:
+        path = tmp_path / "chain.toml"
+        path.write_text('[[interceptors]]\ntype = "trail"\nservice = "${SERVICE}"\n')
+        assert (
+            "warning: trail: service = '${SERVICE}' stands as it is; for a variable write '${env:SERVICE}'\n"
+            in run("check", path).stdout
+        )
+
+    @pytest.mark.parametrize("text", ["", '[[interceptors]]\ntype = "trail"\ntopics = ["orders.*"]\n'])
+    def test_fails_for_a_warning_if_it_is_strict(self, tmp_path: Path, config: Path, text: str) -> None:
+        path = tmp_path / "weak.toml"
+        path.write_text(text)
+        assert "warning: " in run("check", path).stdout
+        assert [run("check", path).exit_code, run("check", path, "--strict").exit_code] == [0, 1]
+        assert run("check", config, "--strict").exit_code == 0
+
     def test_says_that_all_is_well(self, config: Path) -> None:
         result = run("check", config)
         assert (result.exit_code, result.stderr) == (0, "")
@@ -233,8 +249,8 @@ class TestCheck:
         monkeypatch.setenv("HEADERWARE_CONFIG", "./absent.toml")
         one_line(
             run(command),
-            "absent.toml: cannot be read: No such file or directory; HEADERWARE_CONFIG names it, from the "
-            f"folder {tmp_path}",
+            f"absent.toml: cannot be read: No such file or directory, in the working directory {tmp_path}; "
+            "HEADERWARE_CONFIG names it",
         )
         assert "HEADERWARE_CONFIG" not in run(command, "other.toml").stderr
 
@@ -274,6 +290,22 @@ class TestCheck:
     def test_does_not_open_unless_asked(self, missing_keys: Path) -> None:
         assert run("check", missing_keys).exit_code == 0
         one_line(run("check", missing_keys, "--open", "--side", "consumer"), "absent.json")
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ('type = "sign"\nkeyring = "no.json"', "copy the writer's public half here (headerware keys exp"),
+            (
+                'type = "encrypt"\nkey_service = { type = "file", keyring = "no.json" }',
+                "copy the writer's keyring here, or name the file that has the keys",
+            ),
+        ],
+    )
+    def test_a_reader_needs_the_keys_of_the_writer(self, missing_keys: Path, text: str, told: str) -> None:
+        missing_keys.write_text(f'[[interceptors]]\n{text}\nkey_id = "a"\n')
+        result = run("check", missing_keys, "--open", "--side", "consumer")
+        one_line(result, told)
+        assert "keys generate" not in result.stderr
 
     @pytest.mark.parametrize(
         ("text", "place", "told"),
@@ -354,7 +386,10 @@ class TestCheck:
         self, tmp_path: Path, key: dict[str, Any], said: str, *, encrypts: bool
     ) -> None:
         algorithm: Any = "aes-256" if encrypts else "hmac-sha256"
-        edit_keyring(tmp_path / "k.json", lambda ring: with_new_key(ring, "k", algorithm, **key), create=True)
+        made = datetime(2025, 1, 1, tzinfo=UTC)
+        edit_keyring(
+            tmp_path / "k.json", lambda ring: with_new_key(ring, "k", algorithm, now=made, **key), create=True
+        )
         step = 'type = "encrypt"\nkey_service = { type = "file", keyring = "k.json" }'
         step = step if encrypts else 'type = "sign"\nkeyring = "k.json"'
         path = tmp_path / "chain.toml"
@@ -444,6 +479,13 @@ class TestExplain:
         assert ["topics", '["?rders.*","!orders.eu"]', str(config)] in lines
         assert ["level", "5", str(config)] in lines
         assert ["codec", '"zstd"', "default"] in lines
+
+    def test_rows_fit_in_80_columns(self, tmp_path: Path) -> None:
+        path = tmp_path / "compress.toml"
+        path.write_text('[[interceptors]]\ntype = "compress"\n')
+        rows = [line for line in run("explain", path).stdout.splitlines() if line.startswith("     ")]
+        assert any("skip_content_types" in row and '["image/*","!image/sv...' in row for row in rows)
+        assert max(map(len, rows)) <= 80
 
     def test_shows_which_sizes_go_which_way(self, tmp_path: Path) -> None:
         config = tmp_path / "sizes.toml"

@@ -59,6 +59,7 @@ class TestTrain:
         assert refused.exit_code == 1
         assert "at least 50 records to train on, found 0" in refused.output
         made = run("train", "airports", "--limit", "500", "--out", str(tmp_path / "x"), servers=cluster)
+        assert f"headerware dictionaries publish {tmp_path / 'x'} --topic airports" in made.output
         assert made.exit_code == 0
         assert "it holds parts of the records' values" in made.output
 

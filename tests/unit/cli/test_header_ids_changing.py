@@ -133,7 +133,7 @@ class TestAllocate:
 
     def test_of_a_size_needs_room(self, location: str) -> None:
         sized = ("block", "allocate", "--owner", "x", "--size", "16", "--description", "X.")
-        assert "'x' has no room for a block of size /16" in refused(*sized, "--by", "x")
+        assert "'x' owns no block to allocate from; the registrar is" in refused(*sized, "--by", "x")
         assert "in 10.0.0.0/8" in refused(*sized, "--by", "platform", "--within", "10.0.0.0/8")
         assert len(stored(location).blocks) == 1
 

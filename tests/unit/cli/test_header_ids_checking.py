@@ -108,11 +108,17 @@ class TestCheck:
         assert len(lines) == 3
         assert lines[2] == "registry.toml:10: 0.2.0.1: the id lies in no block; 'platform' allocates them"
 
-    @pytest.mark.parametrize("text", ["version = ", "version = 1\nregistrar = 'x'\nblock = [{}]\n"])
-    def test_of_what_is_no_registry_is_a_problem(self, registry_toml: Path, text: str) -> None:
+    @pytest.mark.parametrize(
+        ("text", "place"),
+        [
+            ("version = ", "registry.toml:1"),
+            ("version = 1\nregistrar = 'x'\nblock = [{}]\n", "registry.toml"),
+        ],
+    )
+    def test_of_what_is_no_registry_is_a_problem(self, registry_toml: Path, text: str, place: str) -> None:
         registry_toml.write_text(text)
         ((where, about, _),) = messages(check_json("--against", "before.toml"))
-        assert (where, about) == ("registry.toml", "TOML")
+        assert (where, about) == (place, "TOML")
 
     def test_of_what_is_not_there_is_one_line(self) -> None:
         result = run("check", "none.toml")
@@ -236,7 +242,7 @@ class TestDiff:
         registry_toml.write_text(TEXT.replace('"utf-8"', '"utf8"'))
         result = run("diff", "before.toml", "registry.toml")
         assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith("Error: registry.toml:10: ")
+        assert result.stderr.startswith("Error: registry.toml:10:1: ")
 
 
 class TestExport:

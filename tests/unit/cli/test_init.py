@@ -63,6 +63,16 @@ class TestInit:
         run("init", "--yes", "--steps", "trail,sign", "--topics", "orders.*, !orders.raw")
         assert Path("headerware.toml").read_text().count('topics = ["orders.*", "!orders.raw"]\n') == 2
 
+    def test_says_which_keys_the_keyring_had_already(self) -> None:
+        def told(name: str, steps: str) -> str:
+            return run("init", "--yes", "--steps", steps, "--config", name).stdout.splitlines()[1]
+
+        secret = "keep this file secret, and back it up"
+        had = "keys.json: has billing (ed25519) already"
+        assert told("a.toml", "sign") == f"keys.json: the keys billing (ed25519); {secret}"
+        assert told("b.toml", "sign") == f"{had}; no key was added; {secret}"
+        assert told("c.toml", "encrypt,sign") == f"{had}; added billing-values (aes-256); {secret}"
+
     def test_without_keys_makes_no_keyring(self) -> None:
         result = run("init", "--yes", "--steps", "trail,compress", "--json")
         facts = json.loads(result.stdout)["result"]

@@ -21,8 +21,10 @@ from headerware.keyring import (
     read_certificate,
     read_keyring,
     sign_snapshot,
+    with_new_key,
 )
 from headerware.keyring.certificate import IssuerKeys
+from headerware.keyring.writing import edit_keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -281,7 +283,7 @@ class TestGenerate:
     def test_takes_limits(self, path: Path) -> None:
         limits = (
             *("--topic", "orders.*", "--topic", "!orders.test", "--use", "sign", "--use", "audit"),
-            *("--not-before", "2026-01-01T00:00:00Z", "--not-after", "2026-12-31T23:59:59+01:00"),
+            *("--not-before", "2026-01-01T00:00:00Z", "--not-after", "2999-12-31T23:59:59+01:00"),
         )
         row = done_json("generate", "--keyring", path, "--id", "limited", *limits)["keys"][0]
         shown = {name: row[name] for name in ("topics", "use", "not_before", "not_after")}
@@ -289,13 +291,13 @@ class TestGenerate:
             "topics": ["orders.*", "!orders.test"],
             "use": ["sign", "audit"],
             "not_before": "2026-01-01T00:00:00Z",
-            "not_after": "2026-12-31T22:59:59Z",
+            "not_after": "2999-12-31T22:59:59Z",
         }
         key = read_keyring(path).versions("limited")[-1]
         assert (key.topics, key.use) == (("orders.*", "!orders.test"), ("sign", "audit"))
         assert (key.not_before, key.not_after) == (
             datetime(2026, 1, 1, tzinfo=UTC),
-            datetime(2026, 12, 31, 22, 59, 59, tzinfo=UTC),
+            datetime(2999, 12, 31, 22, 59, 59, tzinfo=UTC),
         )
 
     @pytest.mark.parametrize("moment", ["2026-01-01", "2026-01-01T00:00:00", "tomorrow", "", "1767225600"])
@@ -305,9 +307,16 @@ class TestGenerate:
         assert "such as 2026-12-31T23:59:59Z" in " ".join(result.stderr.split())
 
     def test_times_that_leave_no_moment_are_refused(self, path: Path) -> None:
-        limits = ("--not-before", "2026-02-01T00:00:00Z", "--not-after", "2026-01-01T00:00:00Z")
+        limits = ("--not-before", "2999-02-01T00:00:00Z", "--not-after", "2999-01-01T00:00:00Z")
         result = run("generate", "--keyring", path, "--id", "x", *limits)
         assert (result.exit_code, "its not_after is earlier" in result.stderr) == (1, True)
+
+    def test_a_key_that_has_expired_is_refused(self, path: Path) -> None:
+        before = path.read_bytes()
+        result = run("generate", "--keyring", path, "--id", "x", "--not-after", "2026-01-01T00:00:00Z")
+        assert result.exit_code == 1
+        assert "its not_after is 2026-01-01T00:00:00Z; give a later not_after" in result.stderr
+        assert path.read_bytes() == before
 
     def test_a_use_that_never_signs_is_told(self, path: Path) -> None:
         text = done("generate", "--keyring", path, "--id", "x", "--use", "audit")
@@ -345,6 +354,24 @@ class TestList:
         assert head.split()[-4:] == columns
         assert plain.split()[-4:] == ["-", "sign", "-", "-"]
         assert limited.split()[-4:] == ["a,b.*", "sign", "-", until]
+
+    @pytest.mark.parametrize("algorithm", ["hmac-sha256", "aes-256", "ed25519", "ecdsa-p256"])
+    def test_fingerprints_tell_keys_apart_that_have_one_name(self, tmp_path: Path, algorithm: str) -> None:
+        prints = []
+        for file in (tmp_path / "ours.json", tmp_path / "theirs.json"):
+            done("generate", "--keyring", file, "--id", "shop", "--algorithm", algorithm)
+            (row,) = done_json("list", "--keyring", file)["keys"]
+            assert row["fingerprint"] in done("list", "--keyring", file)
+            prints.append(row["fingerprint"])
+        assert len({*prints}) == 2
+        assert [len(print_) for print_ in prints] == [8, 8]
+
+    def test_a_public_half_has_the_fingerprint_of_its_key(self, tmp_path: Path) -> None:
+        keyring, public = tmp_path / "keys.json", tmp_path / "public.json"
+        done("generate", "--keyring", keyring, "--id", "shop", "--algorithm", "ed25519")
+        done("export-public", "--keyring", keyring, "--out", public)
+        rows = [done_json("list", "--keyring", file)["keys"][0] for file in (keyring, public)]
+        assert rows[0]["fingerprint"] == rows[1]["fingerprint"]
 
     def test_json_has_times_and_revocation(self, path: Path) -> None:
         done(
@@ -395,7 +422,8 @@ class TestRotate:
         assert read_keyring(path).versions("orders")[0].not_after is None
 
     def test_an_expired_key_takes_a_new_end(self, path: Path) -> None:
-        done("generate", "--keyring", path, "--id", "x", "--not-after", "2026-01-01T00:00:00Z")
+        made, ended = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+        edit_keyring(path, lambda ring: with_new_key(ring, "x", "ed25519", not_after=ended, now=made))
         result = run("rotate", "--keyring", path, "--id", "x")
         assert result.exit_code == 1
         assert "not_after is 2026-01-01T00:00:00Z; give a later not_after" in result.stderr

@@ -51,6 +51,59 @@ class TestSharedOptions:
         assert len({option.help for option in options}) == texts
 
 
+class TestAMissingFile:
+    @pytest.mark.parametrize(
+        ("command", "near"),
+        [
+            (["check", "headerwear.toml"], "'headerware.toml'"),
+            (["explain", "conf/headerwear.toml"], "'headerware.toml'"),
+            (["trail", "--file", "conf/trale.bin"], "'conf/trail.bin'"),
+            (["tail", "orders", "--config", "headerwear.toml"], "'headerware.toml'"),
+        ],
+        ids=" ".join,
+    )
+    def test_comes_with_a_like_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], near: str
+    ) -> None:
+        (tmp_path / "conf").mkdir()
+        for name in ("headerware.toml", "headerwear.toml.lock", ".headerwear.toml", "conf/trail.bin"):
+            (tmp_path / name).touch()
+        monkeypatch.chdir(tmp_path)
+        found = CliRunner().invoke(main, command)
+        assert found.exit_code != 0
+        assert f"; did you mean {near}?" in found.output
+
+    @pytest.mark.parametrize("name", ["nope.txt", "a\0b/c", "\udcff/x"])
+    def test_has_the_old_error_if_no_name_is_like_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        found = CliRunner().invoke(main, ["trail", "--file", name])
+        assert found.exit_code == 2
+        assert "does not exist." in found.output
+
+
+def takes_topics(command: click.Command) -> bool:
+    first = next((each for each in command.params if isinstance(each, click.Argument)), None)
+    return first is not None and first.name in {"topic", "topics", "source"}
+
+
+class TestTopicName:
+    @pytest.mark.parametrize(
+        "command", [each for each in commands(main) if takes_topics(each)], ids=lambda each: each.name
+    )
+    def test_refuses_the_file_of_a_chain(
+        self, command: click.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "headerware.toml").touch()
+        done = CliRunner().invoke(command, ["headerware.toml"])
+        assert done.exit_code == 2
+        takes_file = any("-c" in each.opts for each in command.params)
+        hint = "; did you mean -c headerware.toml?" if takes_file else ""
+        assert f"expected a topic, found the file headerware.toml{hint}\n" in done.stderr
+
+
 SHORT = {
     "-b": "--bootstrap-servers",
     "-c": "--config",

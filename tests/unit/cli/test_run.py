@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from headerware.core.other_clients import OTHER_CLIENTS
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 
@@ -269,6 +270,55 @@ class TestPythonPath:
         )
         assert done.stdout == f"5\n{CHAINED}", done.stderr
 
+    @pytest.mark.parametrize("name", OTHER_CLIENTS)
+    @pytest.mark.parametrize("program", ["import {0}", "import {0}, headerware; headerware.instrument()"])
+    def test_another_client_gets_one_warning(
+        self, run: Callable[..., Answer], tmp_path: Path, name: str, program: str
+    ) -> None:
+        package, its_class = OTHER_CLIENTS[name]
+        (tmp_path / f"{name}.py").write_text(f"class {its_class}: ...")
+        done = run("-c", program.format(name))
+        assert done.stderr.count("\n") == 1
+        assert f"this process imports {package}, whose records pass no chain" in done.stderr
+        assert run("-c", program.format(name), HEADERWARE_DISABLED="1").stderr == ""
+
+    @pytest.mark.parametrize("name", OTHER_CLIENTS)
+    def test_another_module_of_that_name_gets_none(
+        self, run: Callable[..., Answer], tmp_path: Path, name: str
+    ) -> None:
+        (tmp_path / f"{name}.py").write_text("print('imported')")
+        done = run("-c", f"import {name}")
+        assert (done.stdout, done.stderr) == ("imported\n", "")
+
+    @pytest.mark.parametrize("stands_there", ["types.ModuleType('kafka3')", "unittest.mock.MagicMock()"])
+    def test_whatever_has_such_a_name_is_no_error(
+        self, run: Callable[..., Answer], stands_there: str
+    ) -> None:
+        begin = "import sys, types, unittest.mock, headerware"
+        program = f"{begin}; sys.modules['kafka'] = {stands_there}"
+        done = run("-c", f"{program}; headerware.instrument()")
+        assert (done.stdout, done.stderr) == ("", "")
+
+    def test_a_wrong_switch_does_not_end_the_import_of_another_client(
+        self, run: Callable[..., Answer], tmp_path: Path
+    ) -> None:
+        (tmp_path / "kafka.py").write_text("class KafkaProducer: ...")
+        program = "import os; os.environ['HEADERWARE_DISABLED'] = 'maybe'; import kafka; print('imported')"
+        assert run("-c", program).stdout == "imported\n"
+
+    def test_without_run_another_client_gets_the_warning_too(self, tmp_path: Path, chain_file: Path) -> None:
+        (tmp_path / "kafka.py").write_text("class KafkaProducer: ...")
+        program = f"import kafka, headerware; headerware.instrument({str(chain_file)!r})"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert "this process imports kafka-python, whose records pass no chain" in done.stderr
+
     def test_does_not_load_clients_for_those_who_use_none(self, run: Callable[..., Answer]) -> None:
         program = "import sys; print({'confluent_kafka', 'headerware', 'msgspec'} & set(sys.modules))"
         assert run("-c", program).stdout == "set()\n"
@@ -336,6 +386,28 @@ class TestChainFile:
         assert (done.returncode, done.stdout) == (2, "")
         assert told in " ".join(done.stderr.split())
 
+    @pytest.mark.parametrize(
+        "option", [["--config", "chain.toml"], ["--config=chain.toml"], ["-c", "chain.toml"]]
+    )
+    def test_after_the_command_is_told_where_it_belongs(
+        self, run: Callable[..., Answer], application: Path, option: list[str]
+    ) -> None:
+        done = run("app.py", *option, config=None)
+        assert "for the chain, write --config chain.toml before it" in " ".join(done.stderr.split())
+
+    def test_that_init_has_written_here_is_named(
+        self, run: Callable[..., Answer], application: Path, tmp_path: Path
+    ) -> None:
+        assert "headerware.toml" not in run("app.py", config=None).stderr
+        (tmp_path / "headerware.toml").touch()
+        told = "get one; to use the file here, write --config headerware.toml"
+        assert told in " ".join(run("app.py", config=None).stderr.split())
+
+    def test_of_the_application_is_its_own_if_a_chain_is_named(
+        self, run: Callable[..., Answer], application: Path
+    ) -> None:
+        assert "before it" not in run("app.py", "--config", "own.toml").stderr
+
     def test_is_no_reason_to_refuse_code(self, run: Callable[..., Answer]) -> None:
         assert run("-cprint('h', 'ran')").stdout == "h ran\n"
 
@@ -351,8 +423,10 @@ class TestChainFile:
     ) -> None:
         done = run("-c", "print('ran')", config=None, HEADERWARE_CONFIG="/no/such/chain.toml")
         assert (done.returncode, done.stdout) == (1, "")
-        told = "/no/such/chain.toml: cannot be read: No such file or directory; HEADERWARE_CONFIG names it\n"
-        assert done.stderr == f"Error: {told}"
+        assert done.stderr == (
+            "Error: /no/such/chain.toml: cannot be read: No such file or directory; did you mean "
+            "'chain.toml'?; HEADERWARE_CONFIG names it\n"
+        )
 
     def test_may_be_left_to_the_clients(self, run: Callable[..., Answer], application: Path) -> None:
         assert run("app.py", config=None, HEADERWARE_CONFIG="").stdout == "[]\n"

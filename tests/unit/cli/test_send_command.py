@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from headerware import Consumer, load_chain
 from headerware.cli import main
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 from headerware.testing import EmbeddedCluster
 from tests.waiting import until
 
@@ -54,6 +56,20 @@ class TestSend:
             consumer.close()
         return found
 
+    @pytest.mark.parametrize("header", ["tenant: north", "tenant:north"])
+    def test_refuses_a_header_with_a_colon_for_the_equals_sign(self, header: str) -> None:
+        result = self.send("-H", header, stdin=b"one")
+
+        assert result.exit_code == 2
+        assert "expected NAME=VALUE, found a colon; did you mean tenant=north?" in result.output
+
+    def test_does_not_show_a_property_with_a_colon_for_the_equals_sign(self) -> None:
+        result = self.send("-X", "sasl.password: secret", stdin=b"one")
+
+        assert result.exit_code == 2
+        assert "did you mean sasl.password=...?" in result.output
+        assert "secret" not in result.output
+
     def test_says_that_no_step_of_the_chain_works_on_the_topic(self, tmp_path: Path) -> None:
         config = tmp_path / "headerware.toml"
         config.write_text('[[interceptors]]\ntype = "trail"\ntopics = ["payments"]\n')
@@ -61,6 +77,18 @@ class TestSend:
         assert (result.exit_code, result.stderr.splitlines()[0]) == (
             0,
             f"Warning: no step of {config} works on {self.topic}, so records are sent as they are",
+        )
+
+    def test_says_that_a_step_that_protects_does_not_work_on_the_topic(self, tmp_path: Path) -> None:
+        config = tmp_path / "headerware.toml"
+        edit_keyring(tmp_path / "keys.json", lambda ring: with_new_key(ring, "k", "hmac-sha256"), create=True)
+        config.write_text(
+            '[[interceptors]]\ntype = "trail"\n'
+            '[[interceptors]]\ntype = "sign"\ntopics = ["payments"]\nkeyring = "keys.json"\nkey_id = "k"\n'
+        )
+        told = self.send("-c", str(config), stdin=b"one").stderr.splitlines()[0]
+        assert told.startswith(
+            f"Warning: records of topic '{self.topic}' pass without sign (sign is for 'paym"
         )
 
     def test_each_line_is_a_record(self) -> None:
@@ -125,6 +153,18 @@ type = "serialize"
 key = "string"
 value = {type = "avro", schema = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'}
 """
+
+    @pytest.mark.parametrize("format_", ["bytes", "text"])
+    def test_names_the_format_that_a_chain_that_serializes_takes(self, tmp_path: Path, format_: str) -> None:
+        config = tmp_path / "headerware.toml"
+        config.write_text('[[interceptors]]\ntype = "serialize"\nvalue = "avro"\n')
+        if format_ == "bytes":
+            config.write_text('[[interceptors]]\ntype = "serialize"\nvalue = "json"\n')
+
+        result = self.send("-c", str(config), "--value-format", format_, stdin=b'{"id": 1}')
+
+        assert result.exit_code == 1
+        assert "--value-format json gives the chain the object" in result.output
 
     def test_lines_of_json_are_objects_for_a_chain_that_serializes(self, tmp_path: Path) -> None:
         file = tmp_path / "chain.toml"

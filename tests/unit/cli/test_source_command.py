@@ -63,6 +63,32 @@ def answer(*arguments: object) -> Any:
     return json.loads(result.stdout)["result"]
 
 
+class TestInclude:
+    @pytest.fixture
+    def config(self, config: Path) -> Path:
+        text = config.read_text().replace('type = "spool"', 'type = "files"\ninclude = ["*.CSV"]')
+        (config.parent / "in" / "c.csv").write_text("1\n")
+        config.write_text(text)
+        return config
+
+    def test_that_fits_no_object_is_told_after_a_run(self, config: Path) -> None:
+        result = invoke("run", config, "--once")
+
+        assert result.exit_code == 0, result.output
+        assert "found 3 objects, such as a, of which none fits include (*.CSV)" in result.output
+
+    def test_that_fits_no_object_is_a_warning_of_check(self, config: Path) -> None:
+        result = invoke("check", config, "--open")
+
+        assert "found 3 objects, such as a, of which none fits include (*.CSV)" in result.output
+
+    def test_that_fits_one_object_is_not_told(self, config: Path) -> None:
+        config.write_text(config.read_text().replace("*.CSV", "*.csv"))
+
+        assert "include" not in invoke("run", config, "--once").output
+        assert "include" not in invoke("check", config, "--open").output
+
+
 class TestRun:
     def test_reads_once(self, config: Path) -> None:
         result = invoke("run", config, "--once")

@@ -93,7 +93,7 @@ class TestTail:
         return [json.loads(line) for line in self.lines("--json", *arguments)]
 
     def test_shows_a_record_in_all_its_forms(self, topic: str) -> None:
-        text = "\n".join(self.lines(topic, "-n", "1"))
+        text = "\n".join(self.lines(topic, "--from", "0", "-n", "1"))
         assert text.startswith(f"{topic}[0]@0  ")
         for fact in (
             "✓ delivered",
@@ -115,6 +115,10 @@ class TestTail:
             f"sign: expected a signature, found no hw.sig header; its dead letter would go to {topic}"
             in lines[2]
         )
+
+    def test_a_count_means_the_last_records(self, topic: str) -> None:
+        lines = self.lines(topic, "--brief", "-n", "2")
+        assert [line.split()[0] for line in lines] == [f"{topic}[0]@1", f"{topic}[0]@2"]
 
     def test_json_has_one_shape(self, topic: str) -> None:
         delivered, _, refused = self.json(topic)
@@ -192,6 +196,8 @@ class TestTail:
         )
         assert result.exit_code == 0, result.output
         assert "? not verified: it claims to be signed with orders-2026 version 1" in result.output
+        assert "· as stored" in result.output
+        assert "✓" not in result.output
         assert result.stderr == "no chain: name its file with -c; records are shown as they are on the wire\n"
 
     def test_settings_come_from_a_file_too(self, topic: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from textual.widgets import DataTable, Input, Static
 from headerware import Chain, Context, Headers, Record
 from headerware.cli.tail_lines import brief_line
 from headerware.cli.tail_view import _QUEUED_BATCHES, RecordScreen, TailView
+from headerware.core import runner
 from headerware.interceptors import Compress, Encrypt, HeaderIds, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.services import FileKeys
@@ -57,8 +58,10 @@ def chain(tmp_path: Path) -> Chain:
 
 
 @pytest.fixture
-def records(chain: Chain) -> list[TailedRecord]:
+def records(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> list[TailedRecord]:
     """Return five records: delivered, forged, unsigned, delivered, and the first of four slices."""
+    # The clock ticks at each look, and native code looks once for a batch.
+    monkeypatch.setattr(runner, "native_module", lambda: (None, "off"))
     clock = iter(range(NOW, NOW + 100_000, 700))
     body = b'{"order": 17, "items": [' + b'"apples and pears", ' * 20 + b'"plums"]}'
     with chain.open(Context(side="producer", now_ms=lambda: next(clock))) as session:

@@ -450,6 +450,15 @@ class TestWhere:
         with pytest.raises(ConfigError):
             Condition.parse(text)
 
+    @pytest.mark.parametrize("text", ["tenant:north", "tenant: north", "tenant: a=b"])
+    def test_refuses_a_colon_for_an_equals_sign(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="found a colon; did you mean tenant="):
+            Condition.parse(text)
+
+    @pytest.mark.parametrize("text", ["a:b=c", "a~b:c", "a=b:c", "!a:b"])
+    def test_accepts_other_colons(self, text: str) -> None:
+        assert Condition.parse(text).text == text
+
     def test_runs_no_step_for_others(self) -> None:
         called = []
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from headerware import DROP, Chain, ConfigError, Context, Interceptor, InterceptorError, Record, load_chain
 from headerware.core.dead_letter import read_reason
 from headerware.core.hooks import OnError
-from headerware.interceptors import Audit, Metrics, Serialize, Slice, Trace
+from headerware.interceptors import Audit, Contract, Metrics, Serialize, Slice, Trace
 from headerware.interceptors.audit import decode_report
 from headerware.ops.guard import Guard, Status
 from headerware.testing import EmbeddedCluster
@@ -145,6 +145,24 @@ def _nothing_heard() -> None:
 
 def with_first(ingress: Ingress, *steps: Interceptor) -> Chain:
     return Chain([*steps, *ingress.guard_chain()])
+
+
+class TestAContract:
+    def test_refuses_what_the_contract_of_the_ingress_topic_forbids(
+        self, topics: Topics, ingress: Ingress, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "orders.json"
+        message = {"payload": {"type": "object", "required": ["id"]}}
+        channels = {"orders": {"address": "ingress.{topic}", "messages": {"Order": message}}}
+        path.write_text(json.dumps({"asyncapi": "3.0.0", "channels": channels}))
+        count = put(topics, *ingress.sent(b'{"id": 1}', b"{}", topic=topics.ingress))
+        status = guarded(topics, ingress, count, chain=with_first(ingress, Contract(file=str(path))))
+        assert status.refused == {topics.ingress: {"contract: ContractError": 1}}
+        assert [message.value() for message in read(topics, topics.egress)] == [b'{"id": 1}']
+        (letter,) = read(topics, topics.letters)
+        reason = read_reason(letter.headers())
+        assert reason is not None
+        assert "#/channels/orders/messages/Order/payload/required" in str(reason)
 
 
 class TestTheSecondChain:
