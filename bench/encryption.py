@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from natively import WAYS, in_force
 from pairing import compare
 from report import Row
 from vega_datasets import local_data
@@ -24,6 +25,7 @@ from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 
 CHUNK = 5_000
+BATCH = 500
 HEADERS = Headers(
     [
         ("content-type", b"application/json"),
@@ -44,10 +46,15 @@ def rows(*, pairs: int) -> Iterator[Row]:
             records = bench_records(together)
             yield _sent(encrypt, records, pairs)
             yield _consumed(encrypt, records, pairs)
+            if True in WAYS.values():
+                yield from _natively(encrypt, records, pairs)
         yield _cpu(encrypt, bench_records(10))
         sign = Sign(keyring=keyring, key_id="signer")
         steps = [Trail(service="bench"), Compress(), encrypt, sign]
-        yield _chained("trail + compress + encrypt + sign", steps, [steps[0], steps[1], sign], pairs)
+        for way, natively in WAYS.items():
+            with in_force(natively):
+                name = f"trail + compress + encrypt + sign, against the same without encrypt{way}"
+                yield _chained(name, steps, [steps[0], steps[1], sign], pairs)
 
 
 def bench_records(together: int) -> list[Record]:
@@ -130,6 +137,33 @@ def _consumed(encrypt: Encrypt, records: list[Record], pairs: int) -> Row:
     return _row(name, found.ours, found.reference, found.ratio, "at least 0.7", _note(records, pairs))
 
 
+def _natively(encrypt: Encrypt, records: list[Record], pairs: int) -> Iterator[Row]:
+    _, bare_encrypt, bare_decrypt = _bare(records)
+    with in_force(natively=True):
+        session = Chain([encrypt]).open()
+        wire = session.send(records)
+        session.consume(wire[:BATCH])
+
+    def send() -> int:
+        for at in range(0, CHUNK, BATCH):
+            session.send(records[at : at + BATCH])
+        return CHUNK
+
+    def consume() -> int:
+        for at in range(0, CHUNK, BATCH):
+            session.consume(wire[at : at + BATCH])
+        return CHUNK
+
+    note = f"batches of {BATCH}; {_note(records, pairs)}"
+    for what, ours, reference in (
+        ("encrypt on send", send, bare_encrypt),
+        ("decrypt on consume", consume, bare_decrypt),
+    ):
+        found = compare(ours, reference, pairs=pairs)
+        name = f"{what} against bare AES-GCM and HKDF, {len(records[0].value):,}-byte values, natively"
+        yield _row(name, found.ours, found.reference, found.ratio, "at least 1.2", note)
+
+
 def _cpu(encrypt: Encrypt, records: list[Record]) -> Row:
     """Measure the CPU time for a megabyte that is encrypted and decrypted again."""
     (step,) = Chain([encrypt]).open().steps
@@ -153,15 +187,14 @@ def _chained(name: str, steps: list[Any], without: list[Any], pairs: int) -> Row
 
     def both(session: Any) -> Any:
         def chunk() -> int:
-            for at in range(0, CHUNK, 500):  # as consume(500) gives them
-                session.consume(session.send(records[at : at + 500]))
+            for at in range(0, CHUNK, BATCH):  # as consume(500) gives them
+                session.consume(session.send(records[at : at + BATCH]))
             return CHUNK
 
         return chunk
 
     found = compare(both(ours), both(reference), pairs=max(3, pairs // 4))
-    what = f"both ways: {name}, against the same without encrypt"
-    return _row(what, found.ours, found.reference, found.ratio, "", _note(records, pairs))
+    return _row(f"both ways: {name}", found.ours, found.reference, found.ratio, "", _note(records, pairs))
 
 
 def _row(name: str, ours: float, reference: float, ratio: float, bar: str, note: str) -> Row:

@@ -44,7 +44,7 @@ class Paired:
 
 def compare(ours: Chunk, reference: Chunk, *, pairs: int = 40, warm_up: int = 4) -> Paired:
     """Run both in turn, the first of each pair alternating, and take medians."""
-    return compare_rates(partial(_rate, ours), partial(_rate, reference), pairs=pairs, warm_up=warm_up)
+    return compare_rates(partial(rate, ours), partial(rate, reference), pairs=pairs, warm_up=warm_up)
 
 
 def compare_rates(ours: Rate, reference: Rate, *, pairs: int, warm_up: int) -> Paired:
@@ -68,7 +68,8 @@ def compare_rates(ours: Rate, reference: Rate, *, pairs: int, warm_up: int) -> P
     return Paired(ours_rate, reference_rate, ratio, tuple(ratios))
 
 
-def _rate(chunk: Chunk) -> float:
+def rate(chunk: Chunk) -> float:
+    """Return the units a second of one chunk."""
     began = time.perf_counter()
     units = chunk()
     return units / (time.perf_counter() - began)

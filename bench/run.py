@@ -19,6 +19,7 @@ import encryption
 import guard
 import header_ids
 import large
+import natively
 import peers
 import protection
 import retention
@@ -51,11 +52,21 @@ from headerware.testing import KafkaBroker
                 "signatures",
                 "encryption",
             ),
-            *("protection", "guard", "compaction", "retention", "claims", "connect", "chargeback", "sources"),
-            *("peers", "spark", "spark-batches"),
+            *(
+                "protection",
+                "natively",
+                "guard",
+                "compaction",
+                "retention",
+                "claims",
+                "connect",
+                "chargeback",
+                "sources",
+            ),
+            *("peers", "spark", "spark-columns", "spark-batches"),
         ]
     ),
-    help="Measure one group, and keep the results of the others. spark includes spark-batches.",
+    help="Measure one group, and keep the results of the others. spark includes spark-columns and -batches.",
 )
 def main(*, quick: bool, only: str | None) -> None:
     """Measure all rows; exit with code 1 if a bar does not hold."""
@@ -67,9 +78,11 @@ def main(*, quick: bool, only: str | None) -> None:
         "signatures": lambda: signatures.rows(pairs=5 if quick else 40),
         "encryption": lambda: encryption.rows(pairs=8 if quick else 60),
         "protection": lambda: protection.rows(pairs=8 if quick else 60),
+        "natively": lambda: natively.rows(pairs=8 if quick else 60),
         "claims": lambda: claims.rows(pairs=3 if quick else 15),
         "connect": lambda: connect.rows(seconds=1 if quick else 3),
         "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
+        "spark-columns": lambda: spark.columns(pairs=3 if quick else 7),
         "spark-batches": lambda: spark.small_batches(batches=3 if quick else 9),
     }
     on_a_broker = {
