@@ -2,14 +2,16 @@
 #   PYTHON=...   the Python to make environments with (3.11 or newer; by default make looks for one)
 #   ARGS=...     arguments for demo, bench and broker
 #   WORKERS=, CLUSTERS=   how many processes run the tests, and how many run the tests of Spark
+#   CARGO=       the cargo that builds native steps
 #   MINUTES=     for `make fuzz`: how long
-#   HEADERWARE_REQUIRE_ALL=   for `make test`: skip tests that cannot run here, rather than fail
+#   HEADERWARE_REQUIRE_ALL=   for `make test` and `make test-versions`: skip tests that cannot run here, rather than fail
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
 
 PYTHON ?=
+CARGO ?= cargo
 ARGS ?=
 BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check
@@ -26,7 +28,7 @@ HALVED := WORKERS=$$((($(WORKERS) + 1) / 2)) CLUSTERS=$$((($(CLUSTERS) + 1) / 2)
 MINUTES ?= 10
 # The tests of one file run in one process, so that their shared fixtures are made once.
 PARALLEL := --dist loadfile
-QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks
+QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks tests/native
 # Let Python store compiled modules, so that the processes of tests do not compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -60,8 +62,19 @@ endef
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
+# $(call install_native,FOLDER): build headerware-native, and install it in an environment.
+define install_native
+@echo "building headerware-native (minutes the first time)"
+@PIP_CONSTRAINT=requirements/native.txt $(1)/bin/python -m pip install $(PIP_FLAGS) --no-deps --force-reinstall ./native/headerware-native
+$(call tell_native,$(1))
+endef
+
+# $(call tell_native,FOLDER): print the version of headerware-native in an environment, or why it is not used.
+tell_native = @$(1)/bin/python -c 'from headerware.core.native import native_module; print("native:", native_module()[1])'
+
 .PHONY: setup
 setup: .venv/.ready ## make .venv with everything that development and tests need
+	$(call tell_native,.venv)
 
 .venv/.ready: pyproject.toml requirements/dev.txt
 	$(call make_environment,.venv)
@@ -69,16 +82,34 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --constraint requirements/dev.txt --editable '.[dev]'
 	@touch $@
 
+.PHONY: native
+native: .venv/.ready ## build headerware-native and install it in .venv; needs cargo
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.88 or newer, then run make native again" >&2; exit 1; }
+	$(call install_native,.venv)
+
 .venv-demo/.ready: pyproject.toml requirements/runtime.txt
 	$(call make_environment,.venv-demo)
 	@echo "installing into .venv-demo"
-	@.venv-demo/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/runtime.txt --editable '.[demo]'
+	@.venv-demo/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/runtime.txt --editable .
+	@.venv-demo/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/runtime.txt --no-deps vega_datasets  # without pandas
 	@touch $@
 
 .venv-oldest/.ready: pyproject.toml requirements/oldest.txt
 	$(call make_environment,.venv-oldest)
 	@echo "installing into .venv-oldest"
 	@.venv-oldest/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/oldest.txt --editable '.[test]'
+	@touch $@
+
+CRATES := $(shell find native -name target -prune -o -name '*.rs' -print -o -name '*.toml' -print 2>/dev/null)
+
+.venv-native/.ready: pyproject.toml requirements/dev.txt
+	$(call make_environment,.venv-native)
+	@echo "installing into .venv-native"
+	@.venv-native/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/dev.txt --editable '.[test]'
+	@touch $@
+
+.venv-native/.built: .venv-native/.ready requirements/native.txt $(CRATES)
+	$(call install_native,.venv-native)
 	@touch $@
 
 .venv-frameworks/.ready: pyproject.toml requirements/frameworks.txt
@@ -91,13 +122,13 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 .venv-newest-spark/.ready: pyproject.toml requirements/newest-spark.txt
 	$(call make_environment,.venv-newest-spark)
 	@echo "installing into .venv-newest-spark (pyspark alone is 400 MB; this can take minutes)"
-	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
+	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark-connect]'
 	@touch $@
 
 .venv-newest-connector/.ready: pyproject.toml requirements/newest-spark.txt
 	$(call make_environment,.venv-newest-connector)
 	@echo "installing into .venv-newest-connector (pyspark alone is 400 MB; this can take minutes)"
-	@sed 's/^pyspark==.*/pyspark==$(NEWEST_CONNECTOR)/' requirements/newest-spark.txt | .venv-newest-connector/bin/python -m pip install $(PIP_FLAGS) --constraint /dev/stdin --editable '.[test,spark]' grpcio grpcio-status
+	@sed 's/^pyspark==.*/pyspark==$(NEWEST_CONNECTOR)/' requirements/newest-spark.txt | .venv-newest-connector/bin/python -m pip install $(PIP_FLAGS) --constraint /dev/stdin --editable '.[test,spark-connect]'
 	@touch $@
 
 .venv-release/.ready: pyproject.toml requirements/release.txt
@@ -121,6 +152,7 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 
 .PHONY: demo
 demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
+	$(call tell_native,$(DEMO))
 	@$(DEMO)/bin/python examples/demo/run.py $(ARGS)
 
 .PHONY: java
@@ -156,7 +188,18 @@ endef
 
 # A mirror may not have the connector of the newest Spark yet; this is the newest pyspark whose connector is there.
 NEWEST_CONNECTOR := 4.2.0
-NEEDS_THE_CONNECTOR := $(patsubst %,tests/spark/test_%.py,kills foreach_batch ledger session)
+NEEDS_THE_CONNECTOR := $(patsubst %,tests/spark/test_%.py,kills foreach_batch ledger session connect)
+
+# Tests in which batches go through native code; where few files of a folder do, only these.
+NATIVE_TESTS := tests/native tests/attacks tests/vectors tests/unit/core tests/unit/interceptors \
+	$(patsubst %,tests/property/test_%.py,batches chains) \
+	$(patsubst %,tests/unit/clients/test_%.py,bad_input verified) \
+	$(patsubst %,tests/unit/ops/test_%.py,dictionaries tail verify)
+
+define test_native
+$(CARGO) test --quiet --manifest-path native/Cargo.toml && \
+HEADERWARE_REQUIRE_NATIVE=1 .venv-native/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' $(NATIVE_TESTS) $(ARGS)
+endef
 
 define test_with_newest_spark
 @.venv-newest-spark/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__)'
@@ -165,19 +208,28 @@ $(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not 
 $(REQUIRE_ALL) .venv-newest-connector/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not one_spark' $(NEEDS_THE_CONNECTOR)
 endef
 
-# The stages of `make test`, the longest first; each runs alone, too.
-STAGES := test-spark test-quick test-integration test-newest-spark test-oldest test-frameworks \
-	test-docs test-newest-python
+# The stages of `make test`, and those that run its tests with other versions; the longest first.
+STAGES := test-spark-streams test-quick test-spark-frames test-integration test-docs test-frameworks
+VERSIONS := test-newest-spark test-oldest test-native test-newest-python
+
+# $(call run_stages,TARGET,STAGES): run all stages, and say at the end which failed.
+define run_stages
+@log=$$(mktemp); failed=''; \
+$(REQUIRE_ALL) $(MAKE) --no-print-directory --keep-going --jobs=2 $(HALVED) FAILED="$$log" $(2:%=stage-%) \
+	|| failed=' none of the stages, but make itself'; \
+if [ -s "$$log" ]; then failed=''; fi; \
+for stage in $(2); do if grep -qx "$$stage" "$$log"; then failed="$$failed $$stage"; fi; done; rm -f "$$log"; \
+if [ -n "$$failed" ]; then echo "make $(1): failed:$$failed; 'make STAGE' runs one alone" >&2; exit 1; fi; \
+echo 'make $(1): passed: $(2)'
+endef
 
 .PHONY: test
-test: java ## run all stages of the tests, and say at the end which failed; needs Java 17
-	@log=$$(mktemp); failed=''; \
-	$(REQUIRE_ALL) $(MAKE) --no-print-directory --keep-going --jobs=2 $(HALVED) FAILED="$$log" $(STAGES:%=stage-%) \
-		|| failed=' none of the stages, but make itself'; \
-	if [ -s "$$log" ]; then failed=''; fi; \
-	for stage in $(STAGES); do if grep -qx "$$stage" "$$log"; then failed="$$failed $$stage"; fi; done; rm -f "$$log"; \
-	if [ -n "$$failed" ]; then echo "make test: failed:$$failed; 'make STAGE' runs one alone" >&2; exit 1; fi; \
-	echo 'make test: passed: $(STAGES)'
+test: java ## run all tests in stages, and say at the end which failed; needs Java 17
+	$(call run_stages,test,$(STAGES))
+
+.PHONY: test-versions
+test-versions: java ## run tests again with the oldest and newest versions of what Headerware depends on
+	$(call run_stages,test-versions,$(VERSIONS))
 
 # One stage of several, whose name is stored if it fails.
 stage-%:
@@ -195,9 +247,18 @@ test-integration: java ## run the tests that need a real Kafka (ARGS=...)
 test-spark: java ## run the tests that need Spark (ARGS=...)
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) tests/spark $(ARGS)
 
+.PHONY: test-spark-frames
+test-spark-frames: java ## run the tests of Spark that need no Kafka (ARGS=...)
+	@$(MAKE) --no-print-directory test-spark ARGS="-m 'not broker' $(ARGS)"
+
+.PHONY: test-spark-streams
+test-spark-streams: java ## run the tests of Spark that need a real Kafka (ARGS=...)
+	@$(MAKE) --no-print-directory test-spark CLUSTERS=$$((2 * $(CLUSTERS))) ARGS="-m broker $(ARGS)"  # they wait most of the time
+
 .PHONY: test-exhaustive
 test-exhaustive: java ## run the property tests and the comparison with Kafka Connect with all their examples
 	$(REQUIRE_ALL) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n $(WORKERS) $(PARALLEL) -m hypothesis $(QUICK_TESTS) $(ARGS)
+	@$(MAKE) --no-print-directory test-native HYPOTHESIS_PROFILE=full NATIVE_TESTS='-m hypothesis tests/native'
 
 .PHONY: test-oldest
 test-oldest: .venv-oldest/.ready ## run the quick tests of clients with the oldest confluent-kafka
@@ -229,13 +290,26 @@ test-newest-python: .venv/.ready ## run tests of what a newer Python may change 
 	done; \
 	echo 'test-newest-python: skipped, because none of these is here and newer than .venv: $(NEWER_PYTHONS)'
 
+# Another make builds, and only after the questions; it shares no jobs with this one.
+.PHONY: test-native
+test-native: ## build headerware-native by itself, and run the tests that native code can meet; needs cargo
+	@if ! command -v $(CARGO) >/dev/null; then echo 'test-native: skipped, because cargo is missing'; exit; fi; \
+	$(CARGO) metadata --quiet --no-deps --format-version 1 --manifest-path native/Cargo.toml >/dev/null || exit 1; \
+	if ! $(CARGO) fetch --quiet --manifest-path native/Cargo.toml 2>/dev/null; then \
+		echo 'test-native: skipped, because the crates cannot be fetched'; exit; \
+	fi; \
+	MAKEFLAGS= $(AGAIN) --no-print-directory .venv-native/.built && $(test_native)
+
 .PHONY: soak
 soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
 	$(REQUIRE_ALL) SOAK_MINUTES="$${SOAK_MINUTES-10}" $(BIN)/pytest -q -s tests/soak $(ARGS)
 
 # The timeout of a test is its usual timeout and all the minutes.
 .PHONY: fuzz
-fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=); prints figures
+fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=), and with cargo as long on those in Rust
+	@if command -v $(CARGO) >/dev/null; then \
+		FUZZ_MINUTES=$(MINUTES) $(CARGO) test --quiet --manifest-path native/Cargo.toml --test fuzzing -- --nocapture; \
+	else echo 'fuzz: without the decoders in Rust, because cargo is missing'; fi
 	HYPOTHESIS_PROFILE=full FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest -q -s --timeout $$((300 + 60 * $(MINUTES))) tests/property/test_fuzzing.py $(ARGS)
 
 .PHONY: check
@@ -306,4 +380,4 @@ release: .venv-release/.ready ## build wheel, sdist and SBOM into dist/ and chec
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-newest-connector .venv-release .venv-docs .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-native native/target .venv-frameworks .venv-newest-spark .venv-newest-connector .venv-release .venv-docs .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

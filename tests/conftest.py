@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from headerware.core.native import native_module
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The links at the root must not be importable as top-level modules, however pytest was started.
@@ -32,6 +34,11 @@ settings.register_profile("full", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("medium", settings.get_profile("full"), max_examples=30)
 settings.register_profile("fast", settings.get_profile("full"), max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "medium"))
+
+
+def pytest_report_header() -> str:
+    """Say which native code the tests meet, if any."""
+    return f"native: {native_module()[1]}"
 
 
 @pytest.hookimpl(wrapper=True)

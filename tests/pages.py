@@ -32,7 +32,7 @@ from tests.links import LINK, ROOT
 from tests.performance import figure, measured, performance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     import msgspec
@@ -68,6 +68,7 @@ MEASURED: Final = {
     "admission": r"admission, ",
     "claim_check": r"64 MiB value",
     "compress": r".*trail \+ compress|the full chain (on|:)",
+    "contract": r"contract of",
     "delay": r"delay, ",
     "encrypt": r"(encrypt|decrypt)\b|.*\+ encrypt",
     "expire": r"expire: ",
@@ -82,6 +83,39 @@ MEASURED: Final = {
 """The comparisons of the bench that an interceptor is in, as a pattern of their names."""
 LEAST: Final = r"(produce|consume), 4 no-op"
 """The comparisons that are a lower limit for every interceptor."""
+SCALE: Final = "docs/scale.md"
+FIGURES: Final = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+BENCH_CORES: Final = 2
+_PROTECTED: Final = "Spark, a batch of {} records with every protection"
+SIZES: Final = (
+    (
+        "Spark decode, trail + zstd + HMAC",
+        "Parquet into Arrow, into Python, through the chain, and back; 1.5 KB values",
+        "Kafka",
+    ),
+    ("Spark encode, trail + zstd + HMAC", "the same in the other direction", "Kafka"),
+    (
+        "Spark foreachBatch, read and written through the chain",
+        "both, with Kafka at both ends and the ledger; 100,000 records, with the fixed time of a query",
+        "a network: the broker is on the same machine, and uses a part of the two cores",
+    ),
+    (
+        f"{_PROTECTED.format('20,006')}: CPU a record",
+        "a warm batch, read and written: CPU of the driver, its JVM and the Python workers",
+        "the brokers, a network",
+    ),
+    (
+        f"{_PROTECTED.format('100,006')}: CPU a record",
+        "the same in larger batches, where the fixed price of a batch counts less",
+        "the brokers, a network",
+    ),
+    (
+        f"{_PROTECTED.format('100,006')}, first of a session: CPU a record",
+        "the same, cold: Python workers start and open the chain, the JVM compiles, the ledger begins",
+        "the start of the session itself",
+    ),
+)
+"""The rows by which docs/scale.md sizes a cluster: what each includes, and what it does not."""
 ROLE: Final = re.compile(r":\w+:`~?(?:[\w.]+\.)?([^`]+)`")
 
 
@@ -89,7 +123,22 @@ def written() -> dict[str, str]:
     """Return the text of each page that has a generated part."""
     pages = {f"{INTERCEPTORS}/{word}.md": _interceptor(word) for word in interceptor_type.built_in}
     pages |= {f"docs/api/{package}.md": _package(package) for package in PACKAGES}
+    pages[SCALE] = _scale(measured())
     return {**pages, **drawn(), **performance(measured()), HOOKS: _hooks(), "docs/commands.md": _commands()}
+
+
+def _scale(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page about scale with the core-seconds of each row that is measured."""
+    lines = ["| row | includes | does not include | core-seconds a million |", "| --- | --- | --- | ---: |"]
+    for name, includes, lacks in SIZES:
+        if (row := results.get(name)) is not None:
+            is_rate = row["unit"] == "records/s"
+            seconds = BENCH_CORES * 1_000_000 / row["ours"] if is_rate else row["ours"]  # us a record
+            lines.append(f"| `{name}` | {includes} | {lacks} | {seconds:,.0f} |")
+    text = "\n".join(lines)
+    return FIGURES.sub(
+        lambda found: f"{found[1]}{text}\n{found[2]}", (ROOT / SCALE).read_text(encoding="utf-8")
+    )
 
 
 def _interceptor(word: str) -> str:

@@ -44,6 +44,10 @@ EXTRAS = {
     "store = RegistrySchemas(url='mock://release'); "
     "Chain([Serialize(value=Avro(schema='\"long\"', store=store))]).open()",
     "connect": "from headerware.connect.predicates import Expression; Expression({'expression': 'true'})",
+    "contract": "from pathlib import Path; from headerware import Context; "
+    "from headerware.interceptors import Contract; "
+    "Path('orders.yaml').write_text('asyncapi: 3.0.0\\nchannels: {}\\n'); "
+    "Contract(file='orders.yaml').open(Context()).close()",
     "jose": "from headerware.keyring import Keyring, encode_jwks, with_new_key; "
     "encode_jwks(with_new_key(Keyring(), 'orders', 'ed25519'))",
     "lineage": "from headerware import Chain, Producer; from headerware.interceptors import Lineage; "
@@ -53,6 +57,9 @@ EXTRAS = {
     "Path('live.toml').write_text('[[interceptors]]\\ntype = \"trail\"\\nservice = \"orders\"\\n'); "
     "Producer({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0, 'headerware.config': 'live.toml', "
     "'headerware.reload': 'watch'}).close()",
+    "native": "from headerware.core.extras import install_command; "
+    "from headerware.core.native import native_module; "
+    "module, found = native_module(); module or exit(f'{found}: {install_command(\"native\")}')",
     "protobuf": f"{_SERIALIZE}from headerware.serdes import Protobuf; "
     "message = 'google.protobuf.wrappers_pb2:StringValue'; "
     "Chain([Serialize(value=Protobuf(message=message))]).open()",
@@ -61,6 +68,8 @@ EXTRAS = {
     "import cramjam, lz4, pyarrow",
     "spark": "from headerware.spark_bridge import decode; "
     "from headerware.spark_bridge.session import REQUIREMENTS, check; [check(each) for each in REQUIREMENTS]",
+    "spark-connect": "from headerware.spark_bridge.session import CONNECT_REQUIREMENTS, REQUIREMENTS, check; "
+    "[check(each) for each in CONNECT_REQUIREMENTS[len(REQUIREMENTS):] + REQUIREMENTS]",
     "storage": "from headerware.object_store.s3 import S3Objects; "
     "S3Objects(bucket='orders', region='eu-west-1').open()",
     # The view is for terminals.
@@ -76,6 +85,8 @@ REFUSED_LICENCES = re.compile(
     r"(?<!L)GPL|Affero|(?<!Lesser )General Public|SSPL|Server Side|BUSL|Business Source"
 )
 """Licences that would bind an application that installs Headerware; MPL and LGPL do not."""
+NATIVE_SBOM = "sboms/headerware-native.cyclonedx.json"
+"""The list of crates that maturin puts into the wheel of headerware-native."""
 LICENCES = {"cel-python": "Apache-2.0", "protobuf": "BSD-3-Clause", "tink": "Apache-2.0"}
 """Licences that a package's metadata has in a form of its own, as its LICENSE file says."""
 
@@ -180,7 +191,8 @@ def _require(what: str, names: set[str]) -> None:
 
 
 def _is_litter(name: str) -> bool:
-    return "__pycache__" in name or name.endswith(".pyc") or "/tests/" in name
+    is_page = name.startswith("headerware/_docs/")
+    return "__pycache__" in name or name.endswith(".pyc") or ("/tests/" in name and not is_page)
 
 
 def check_reproducible(first: tuple[Path, Path], second: tuple[Path, Path]) -> None:
@@ -188,6 +200,45 @@ def check_reproducible(first: tuple[Path, Path], second: tuple[Path, Path]) -> N
     for one, other in zip(first, second, strict=True):
         if one.read_bytes() != other.read_bytes():
             raise CheckError(f"two builds of {one.name} differ")
+
+
+def build_native(work: Path) -> tuple[Path, Path]:
+    """Build the sdist of headerware-native, and its wheel from the sdist; return wheel and sdist."""
+    manifest = work / "first" / "clone" / "native" / "headerware-native" / "Cargo.toml"
+    words = ("build", "--quiet", "--release", "--sdist", "--manifest-path", manifest, "--out", DIST)
+    module("maturin", *words, cwd=work, SOURCE_DATE_EPOCH=time_of_commit())
+    return next(DIST.glob("headerware_native-*.whl")), next(DIST.glob("headerware_native-*.tar.gz"))
+
+
+def check_native_contents(wheel: Path, sdist: Path) -> None:
+    """Require the tag of all supported Pythons and the version of Headerware, and look at the files."""
+    stem = f"headerware_native-{PROJECT['version']}"
+    oldest = PYTHONS[0].replace(".", "")
+    if not wheel.name.startswith(f"{stem}-cp{oldest}-abi3-"):
+        raise CheckError(f"expected a wheel {stem}-cp{oldest}-abi3-..., found {wheel.name}")
+    metadata = f"{stem}.dist-info/"
+    expected = {
+        f"{metadata}{name}" for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE", NATIVE_SBOM)
+    }
+    expected |= {f"headerware_native/{name}" for name in ("__init__.py", "headerware_native.abi3.so")}
+    in_wheel = set(zipfile.ZipFile(wheel).namelist())
+    _require("the wheel lacks", expected - in_wheel)
+    _require("the wheel has", in_wheel - expected)
+    tracked = {
+        name.removeprefix("native/")
+        for name in run("git", "ls-files", "native", cwd=ROOT).splitlines()
+        if name.endswith((".rs", "/Cargo.toml"))
+    }
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition("/")[2] for name in archive.getnames()}
+    _require("the sdist lacks", {*tracked, "LICENSE", "README.md", "Cargo.lock", "pyproject.toml"} - in_sdist)
+
+
+def crates(wheel: Path) -> list[dict[str, Any]]:
+    """Return the crates that the wheel is made of, as its SBOM (CycloneDX) lists them."""
+    sbom = zipfile.ZipFile(wheel).read(f"headerware_native-{PROJECT['version']}.dist-info/{NATIVE_SBOM}")
+    components: list[dict[str, Any]] = json.loads(sbom)["components"]
+    return components
 
 
 # What is installed
@@ -204,7 +255,7 @@ class Environments:
         folder = self._work / name
         run(find_python(version), "-m", "venv", "--without-pip", folder, cwd=self._work)
         requirement = f"{self._wheel}[{extras}]" if extras else str(self._wheel)
-        quiet = ("--quiet", "--disable-pip-version-check")
+        quiet = ("--quiet", "--disable-pip-version-check", "--find-links", DIST)
         module("pip", "--python", folder / "bin" / "python", "install", *quiet, requirement, cwd=self._work)
         return folder / "bin" / "python"
 
@@ -291,24 +342,44 @@ def check(table: Table, work: Path, first: tuple[Path, Path], second: tuple[Path
         check_contents(wheel, sdist)
     with table.row("metadata, README"):
         module("twine", "check", "--strict", wheel, sdist)
+    extras = EXTRAS
+    if shutil.which("cargo"):
+        check_native(table, work)
+    else:
+        print("== headerware-native: skipped, because cargo is missing")
+        extras = {extra: program for extra, program in EXTRAS.items() if extra != "native"}
     environments = Environments(work, wheel)
     for version in PYTHONS:
         with table.row(f"wheel alone, outside of the clone, Python {version}"):
             python = environments.make(f"python{version}", version)
             run(python, ROOT / "tools" / "try_wheel.py", cwd=_folder(work / f"try{version}"))
-    for extra, program in EXTRAS.items():
+    for extra, program in extras.items():
         with table.row(f"extra {extra}: missing, and alone"):
             check_hint(work / f"python{PYTHONS[0]}" / "bin" / "python", extra, program)
             python = environments.make(extra, PYTHONS[0], extra)
             run(python, "-c", program, cwd=_folder(work / f"try-{extra}"))
     everything = work / "all" / "bin" / "python"
     with table.row("types of the installed wheel"):
-        environments.make("all", PYTHONS[0], ",".join(EXTRAS))
+        environments.make("all", PYTHONS[0], ",".join(extras))
         # pyright asks the first Python of the PATH where packages are; it ignores --pythonpath here.
         path = f"{everything.parent}:{os.environ['PATH']}"
         module("pyright", "--verifytypes", "headerware", "--ignoreexternal", cwd=work, PATH=path)
     with table.row("licences of all that the extras install; sbom.json"):
         check_licences(write_sbom(everything))
+
+
+def check_native(table: Table, work: Path) -> None:
+    """Build headerware-native into dist, and check it row by row."""
+    built: list[Path] = []
+    with table.row("build headerware-native"):
+        built += build_native(work)
+    if built:
+        wheel, sdist = built
+        with table.row("headerware-native: contents, metadata, README"):
+            check_native_contents(wheel, sdist)
+            module("twine", "check", "--strict", wheel, sdist)
+        with table.row("headerware-native: licences of its crates"):
+            check_licences(crates(wheel))
 
 
 def _folder(path: Path) -> Path:

@@ -114,5 +114,5 @@ class TestCluster:
     def test_that_does_not_answer_is_not_waited_for(self) -> None:
         nobody = Admin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0)
         assert nobody.told_settings(["orders"]) == {}
-        with pytest.raises(KafkaException, match="orders"):
+        with pytest.raises(KafkaException, match=r"127\.0\.0\.1:1 cannot be reached"):
             nobody.describe_topic("orders")

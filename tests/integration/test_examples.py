@@ -61,6 +61,7 @@ SHOWN: Final = {
 
 
 SAID: Final = {
+    "connect_masking.py": ("MaskField: an object has none of the fields emial; it passes unmasked",),
     "files_source.py": ("tables: reads files, sends to topic tables, exactly once",),
     "guard.py": (  # the embedded cluster has only such topics
         (

@@ -195,6 +195,14 @@ def test_fit_on_a_screen_each() -> None:
     assert {name: count for name, count in lines.items() if count > 100} == {}
 
 
+def test_wait_no_longer_than_a_number_of_tries() -> None:
+    """A loop whose condition never comes would keep a reader waiting, who does not see why."""
+    commands = "\n".join(
+        text for page in GUIDES for kind, text in FENCE.findall(page.read_text("utf-8")) if kind == "sh"
+    )
+    assert re.findall(r"^\s*(?:until|while) .*", commands, re.MULTILINE) == []
+
+
 def run(commands: str, folder: Path) -> str:
     """Run a block's lines as a shell would, and return all that they print; pip installs below the folder."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

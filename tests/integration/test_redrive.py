@@ -537,7 +537,7 @@ class TestMessagesInSlices:
         put(1, connect(topic, 3, 1))
         assert run().done == 1
         found = cluster.on_the_wire(other)
-        assert [message.value() for message in found][:1] == [b"plain"]
+        assert [message.value() for message in found].count(b"plain") == 1
         slices = [message for message in found if message.value() != b"plain"]
         assert len({message.partition() for message in slices}) == 1
         assert len(slices) == 3

@@ -212,6 +212,7 @@ class TestShareConsumer:
         assert isinstance(error, RefusedRecordError)
         assert isinstance(error.cause, InterceptorError)
         assert (refused.topic(), refused.offset(), refused.value()) == (topic, 1, None)
+        assert refused  # as an error event is
         with pytest.raises(confluent_kafka.IllegalStateException, match="explicit"):
             consumer.acknowledge(first)
         with consumer.processing(first):

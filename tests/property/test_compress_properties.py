@@ -10,7 +10,8 @@ from headerware.core.context import Context
 from headerware.core.errors import CompressionError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors.compress import COMPRESS_HEADER, Compress
+from headerware.dictionaries.dictionary import COMPRESS_HEADER
+from headerware.interceptors.compress import Compress
 
 values = (
     st.none()

@@ -35,6 +35,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ from headerware.dictionaries.topic import DictionaryRows
 from headerware.interceptors import (
     ClaimCheck,
     Compress,
+    Contract,
     Dedup,
     Delay,
     Encrypt,
@@ -69,12 +71,14 @@ from headerware.interceptors import (
     Sign,
     Slice,
     Trail,
+    decode_broken_rules,
     decode_claim,
     extract_context,
     new_key_secret,
 )
 from headerware.interceptors.admission.policy import Issuer, Policy, Rule, read_policy
 from headerware.interceptors.audit import decode_report
+from headerware.interceptors.contract.document import read_document
 from headerware.interceptors.dedup.identity import Identity
 from headerware.interceptors.encrypt.envelope import decode_statement as decode_encryption
 from headerware.interceptors.encrypt.record_keys import decode_key_secret
@@ -1167,6 +1171,32 @@ def _metadata(_folder: Path) -> Target:
     )
 
 
+def _contract_documents(folder: Path) -> Target:
+    """AsyncAPI documents, as a chain reads them."""
+    path = folder / "contract.yaml"
+    trees = _vectors("contract")["contracts"].values()
+    seeds = [(text.encode(),) for tree in trees for text in (json.dumps(tree), yaml.safe_dump(tree))]
+
+    def read(parts: Parts) -> Any:
+        path.write_bytes(parts[0] or b"")
+        return read_document(path)
+
+    return Target(seeds, read, free_bytes=64 << 20, named=(0,))
+
+
+def _contract_records(folder: Path) -> Target:
+    """Records, as they are compared with a contract."""
+    path = folder / "contract.json"
+    path.write_text(json.dumps(_vectors("contract")["contracts"]["order"]))
+    session = Chain([Contract(file=str(path))]).open()
+    headers = [("event-id", b"7b1a4a8e-0f0a-4b0f-9d2e-111111111111"), ("attempt", b"2"), ("kind", b"paid")]
+    seeds = [
+        _parts(Record("orders", value, key, Headers(headers)))
+        for value, key in ((b'{"id": "1", "amount": 3}', b"k-1"), (b"{}", b"K"), (None, None))
+    ]
+    return Target(seeds, lambda parts: session.consume([_record(parts)]), pairs_at=3)
+
+
 def _moments(_folder: Path) -> Target:
     """Lifetimes and delays of records, as steps read them."""
     session = Chain([Expire(), Delay(max_delay_ms=60_000)]).open(Context(now_ms=lambda: _NOW_MS))
@@ -1305,6 +1335,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "content types": lambda _: Target(
         _single(["application/json; charset=utf-8", 'a/b; x="q\\"q;"; y=z', "application/cloudevents+json"]),
         lambda parts: parse_content_type(_text(parts[0])),
+    ),
+    "contract: documents": _contract_documents,
+    "contract: records": _contract_records,
+    "contract: marks": lambda _: Target(
+        _single(_texts("contract", "marks", "wire")), _or_null(decode_broken_rules)
     ),
     "dead letters": _letters,
     "dedup": _duplicates,

@@ -132,7 +132,7 @@ def run_lines(text: str) -> None:
 
 
 def make_files(chain: str) -> None:
-    """Make the keys, the certificate and the schemas that the text of a chain names, in this folder."""
+    """Make the keys, certificates, contracts and schemas that the text of a chain names, in this folder."""
     if 'certificate = "shop.jwt"' in chain:
         run_lines(text_of("docs/admission.md").partition("\nThe producer's chain")[0])
     for step in chain.split("[[interceptors]]"):
@@ -143,6 +143,10 @@ def make_files(chain: str) -> None:
                 assert CliRunner().invoke(main, made).exit_code == 0
     for folder in re.findall(r'^path = "(\w+)"$', chain, re.MULTILINE):
         Path(folder).mkdir()
+    for document in re.findall(r'^file = "([\w-]+\.yaml)"$', chain, re.MULTILINE):
+        message = {"headers": {"required": ["order-id"]}}
+        channels = {"orders": {"address": "orders", "messages": {"Order": message}}}
+        Path(document).write_text(json.dumps({"asyncapi": "3.0.0", "channels": channels}))
     for schema in re.findall(r'"([\w-]+\.avsc)"', chain):
         fields = [{"name": "id", "type": "long"}]
         Path(schema).write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))

@@ -35,6 +35,7 @@ def environments(clone: Path) -> Path:
     for name in (
         ".venv",
         ".venv-oldest",
+        ".venv-native",
         ".venv-frameworks",
         ".venv-docs",
         ".venv-newest-spark",
@@ -51,7 +52,45 @@ def environments(clone: Path) -> Path:
         for program in programs.iterdir():
             program.chmod(0o755)
         (clone / name / ".ready").touch()
+    (clone / ".venv-native" / ".built").touch()
     return clone
+
+
+def native_stage(environments: Path, cargo: str) -> subprocess.CompletedProcess[str]:
+    """Run the stage of native steps with a cargo of this script."""
+    (environments / "cargo").write_text(f"#!/bin/sh\n{cargo}\n")
+    (environments / "cargo").chmod(0o755)
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "test-native", "CARGO=./cargo"]
+    return subprocess.run(command, cwd=environments, capture_output=True, text=True, check=False)
+
+
+def test_native_steps_are_tested_where_cargo_is(environments: Path) -> None:
+    done = native_stage(environments, 'echo "cargo $1"')
+    assert done.returncode == 0, done.stderr
+    assert "cargo test\nran .venv-native/bin/pytest -n 6" in done.stdout
+
+
+@pytest.mark.parametrize("cargo", ['test "$1" != test', 'test "$1" != metadata'])
+def test_native_steps_that_fail_or_are_no_crates_are_a_failure(environments: Path, cargo: str) -> None:
+    done = native_stage(environments, cargo)
+    assert done.returncode != 0
+    assert "ran" not in done.stdout
+
+
+def test_native_steps_are_skipped_in_a_line_without_their_crates(environments: Path) -> None:
+    done = native_stage(environments, 'test "$1" != fetch')
+    assert done.returncode == 0
+    assert done.stdout == "test-native: skipped, because the crates cannot be fetched\n"
+
+
+def test_native_steps_are_skipped_in_a_line_without_cargo(environments: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "test-native", "CARGO=no-such-cargo"]
+    done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=True)
+    assert done.stdout == "test-native: skipped, because cargo is missing\n"
 
 
 def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environments: Path) -> None:
@@ -65,8 +104,25 @@ def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environme
     for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks", "tests/site"):
         assert any(folder in line for line in started), folder
     parallel = [line for line in started if "tests/frameworks" not in line and "tests/site" not in line]
-    assert all(" -n 3 " in line or " -n 1 " in line for line in parallel)
-    assert "make test: failed: test-integration test-oldest;" in done.stderr
+    processes = {line.partition("tests/")[2]: line.partition(" -n ")[2][0] for line in parallel}
+    assert {what: count for what, count in processes.items() if what.startswith("spark")} == {
+        "spark -m broker": "2",
+        "spark -m not broker": "1",
+    }
+    assert {count for what, count in processes.items() if not what.startswith("spark")} == {"3"}
+    assert not any("-oldest" in line or "-newest" in line for line in started)
+    assert "make test: failed: test-integration;" in done.stderr
+
+
+def test_test_versions_runs_the_oldest_and_the_newest(environments: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "test-versions", "NEWER_PYTHONS=no-such-python", "CARGO=true"]
+    done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    for environment in (".venv-oldest", ".venv-native", ".venv-newest-spark", ".venv-newest-connector"):
+        assert f"ran {environment}/bin/pytest" in done.stdout
+    assert "make test-versions: failed: test-oldest;" in done.stderr
 
 
 def test_test_goes_on_where_the_environment_of_a_stage_cannot_be_made(environments: Path) -> None:

@@ -13,9 +13,9 @@ from headerware.core.errors import CompressionError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.dictionaries import Dictionary, FolderDictionaries
-from headerware.dictionaries.dictionary import id_of
+from headerware.dictionaries.dictionary import COMPRESS_HEADER, id_of
 from headerware.dictionaries.store import publish
-from headerware.interceptors.compress import COMPRESS_HEADER, Compress
+from headerware.interceptors.compress import Compress
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "compress.json").read_text(encoding="utf-8")

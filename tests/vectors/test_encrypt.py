@@ -27,7 +27,8 @@ from headerware.interceptors.encrypt.envelope import (
     opener,
     sealer,
 )
-from headerware.interceptors.encrypt.fields import FIELD_PREFIX, field_opener, field_sealer
+from headerware.interceptors.encrypt.fields import field_opener, field_sealer
+from headerware.interceptors.encrypt.names import FIELD_PREFIX
 from headerware.interceptors.encrypt.record_keys import KeySecret, RecordKeys, decode_key_secret
 from headerware.interceptors.encrypt.statement_cache import check_signer
 

@@ -26,6 +26,8 @@ from headerware.interceptors import (
 )
 from headerware.interceptors.admission import policy
 from headerware.interceptors.admission.interceptor import Admission
+from headerware.interceptors.contract import document, schemas
+from headerware.interceptors.contract import interceptor as contract
 from headerware.interceptors.dedup import windows
 from headerware.interceptors.encrypt import envelope
 from headerware.interceptors.slice import header, reassembly
@@ -102,6 +104,11 @@ IN_CODE: Final[dict[str, int]] = {
     "`hw.ids`: an id, a length, a count": MAX_ID,
     "`hw.ids`: headers in one block": packed_block.MAX_PACKED,
     "`hw.source`: a name": max(size for size in range(1, 1_000) if _SOURCE_NAME.fullmatch("t" * size)),
+    "`hw.contract`: its value": contract._MAX_MARK_BYTES,
+    "contract: the document": document._MAX_BYTES,
+    "contract: values in the document, with YAML's aliases written in full": document._MAX_VALUES,
+    "contract: parts of a schema, with all that it refers to": schemas._MAX_PARTS,
+    "contract: bytes of a value, times the parts of its schema": schemas._MAX_WORK,
     "`content-type`: its value": content_types._MAX_BYTES,
     "Avro: a schema's text": AVRO.max_schema_bytes,
     "Avro: the depth of a schema and of a value": AVRO.max_depth,
