@@ -26,8 +26,9 @@ CLUSTERS ?= 2
 HALVED := WORKERS=$$((($(WORKERS) + 1) / 2)) CLUSTERS=$$((($(CLUSTERS) + 1) / 2))
 # How long `make fuzz` tries.
 MINUTES ?= 10
-# The tests of one file run in one process, so that their shared fixtures are made once.
-PARALLEL := --dist loadfile
+# The tests of one file run in one process, so that their shared fixtures are made once. If a process dies, the
+# others end: with a new one in its place, pytest-xdist may wait for ever.
+PARALLEL := --dist loadfile --max-worker-restart 0
 QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks tests/native
 # Let Python store compiled modules, so that the processes of tests do not compile them again.
 export PYTHONDONTWRITEBYTECODE :=

@@ -29,7 +29,7 @@ from headerware.kafka.wrong_properties import explaining_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from confluent_kafka import Message
+    from confluent_kafka import Consumer, Message, TopicPartition
 
     from headerware.kafka.admin import Isolation
 
@@ -90,6 +90,16 @@ class Progress(NamedTuple):
 def strict_settings(conf: Mapping[str, Any], isolation: Isolation = "read_committed") -> dict[str, Any]:
     """Return the settings of a reader that skips nothing: an offset that is gone is an error."""
     return {**conf, "isolation.level": isolation, "auto.offset.reset": "error"}
+
+
+def assign_anew(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    """Assign partitions that may be assigned already.
+
+    Without the other call, librdkafka before 2.16 ends the process if the consumer is closed soon afterwards
+    (``rd_kafka_assignment_partition_stopped: Assertion `rktp->rktp_started' failed``).
+    """
+    consumer.unassign()
+    consumer.assign(partitions)
 
 
 class TopicReader:
@@ -195,8 +205,9 @@ class TopicReader:
             }
         self._positions, self._unread = dict(self._begin), []
         self._open = {number for number, end in self._ends.items() if self._begin[number] < end}
-        self._consumer.assign(
-            [TopicPartition(self._topic, number, offset) for number, offset in self._begin.items()]
+        assign_anew(
+            self._consumer,
+            [TopicPartition(self._topic, number, offset) for number, offset in self._begin.items()],
         )
 
     def read(self, *, max_records: int = 100, timeout_s: float = 0.2, at_once: bool = False) -> list[Message]:

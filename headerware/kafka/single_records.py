@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, TopicPartition, cimpl
 from headerware.core.errors import HeaderwareError, position
 from headerware.kafka.errors import NO_ANSWER, Kind, kind_of
 from headerware.kafka.messages import record_of
+from headerware.kafka.reader import assign_anew
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,7 @@ class SingleRecords:
                 raise self._too_late(topic, partition, offset)
             if not low <= offset < self._end:
                 return None
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
+            assign_anew(self._consumer, [TopicPartition(topic, partition, offset)])
             self._at = topic, partition, offset
         while time.monotonic() < deadline:
             message = self._consumer.poll(0.5)
@@ -98,7 +99,7 @@ class SingleRecords:
                 return None
             if not error.retriable():
                 raise KafkaException(error)
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
+            assign_anew(self._consumer, [TopicPartition(topic, partition, offset)])
         self._at = None
         raise self._too_late(topic, partition, offset)
 

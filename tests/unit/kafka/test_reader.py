@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,20 @@ class TestTopicReader:
         assert reader.bounds == {0: (0, 3), 1: (0, 0)}
         reader.start(up_to={0: 9})
         assert len([each for batch in reader.to_end() for each in batch]) == 5
+
+    def test_may_begin_anew_and_end_at_once(self, embedded_cluster: EmbeddedCluster, topic: str) -> None:
+        """In a process of its own, which librdkafka before 2.16 would end by an assertion."""
+        code = (
+            "import sys\n"
+            "from headerware.kafka.reader import TopicReader\n"
+            "for _ in range(40):\n"
+            "    with TopicReader({'bootstrap.servers': sys.argv[1]}, sys.argv[2], group_id='g') as reader:\n"
+            "        reader.start()\n"
+            "        reader.start()\n"
+        )
+        command = [sys.executable, "-c", code, embedded_cluster.bootstrap_servers, topic]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
     def test_reads_no_more_of_a_partition_that_is_finished(
         self, opened: Callable[..., TopicReader], topic: str
