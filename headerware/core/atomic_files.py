@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -61,6 +62,18 @@ def created_file(target: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
     _sync(target.parent)
+
+
+@contextlib.contextmanager
+def locked(lock: Path) -> Iterator[None]:
+    """Let one thread of one process do the block at a time; the lock's file and its folder stay."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

@@ -6,8 +6,6 @@ each topic. A file whose content does not fit its id counts as missing.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from headerware.core.atomic_files import replace_file
+from headerware.core.atomic_files import locked, replace_file
 from headerware.core.errors import DictionaryError, WireFormatError, of_file
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
@@ -184,13 +182,8 @@ class FolderDictionaryStore:
     def _writing(self) -> Iterator[None]:
         """Make the writers of all processes wait for each other, so that no change is lost."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with locked(self._folder / ".lock"):
                 yield
-            finally:
-                os.close(descriptor)
         except OSError as error:
             raise DictionaryError(
                 f"a dictionary cannot be written to {self._folder}: {error.strerror}"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from headerware.core.atomic_files import locked
 from headerware.core.errors import MissingPartError
 
 if TYPE_CHECKING:
@@ -82,11 +84,25 @@ def comes_with_spark(spark_home: Path) -> bool:
 
 
 def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None:
-    """Let Spark resolve ``spark.jars.packages``, unless its cache has them."""
+    """Let Spark resolve ``spark.jars.packages``, unless its cache has them.
+
+    One process does so at a time: Ivy's downloads of two into one cache fail.
+    """
     wanted = settings["spark.jars.packages"].split(",")
-    if all(_is_cached(coordinates, settings) for coordinates in wanted):
+    folder = _ivy_folder(settings)
+    if all(_is_cached(coordinates, folder) for coordinates in wanted):
         return
-    output = _run_resolver(settings, spark_home)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / ".headerware.lock"))
+        except OSError as error:
+            raise MissingPartError(
+                f"Spark's Ivy cache {folder} cannot be written ({error.strerror}); name another folder "
+                f"(spark.jars.ivy). {advice(version)}"
+            ) from error
+        if all(_is_cached(coordinates, folder) for coordinates in wanted):
+            return
+        output = _run_resolver(settings, spark_home)
     if not output:
         return
     if package(version) in wanted and (hosts := _hosts_without_it(output, version)):
@@ -98,7 +114,7 @@ def resolve(settings: Mapping[str, str], version: str, spark_home: Path) -> None
         raise MissingPartError(message)
     said = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("\tat ")]
     message = (
-        f"Spark cannot resolve {', '.join(wanted)}; tried its Ivy cache ({_ivy_folder(settings)}) "
+        f"Spark cannot resolve {', '.join(wanted)}; tried its Ivy cache ({folder}) "
         f"and its repositories: {said[0]}\n  " + "\n  ".join(said[1:][-_TAIL_LINES:]) + f"\n{advice(version)}"
     )
     raise MissingPartError(message)
@@ -140,11 +156,10 @@ def _series(version: str) -> tuple[int, ...]:
     return version_numbers(version)[:2]
 
 
-def _is_cached(coordinates: str, settings: Mapping[str, str]) -> bool:
+def _is_cached(coordinates: str, ivy: Path) -> bool:
     """Return whether Ivy resolved a package before: its jar is in the cache and in the folder of jars."""
     group, _, rest = coordinates.partition(":")
     name, _, version = rest.partition(":")
-    ivy = _ivy_folder(settings)
     handed_out = ivy / "jars" / f"{group}_{name}-{version}.jar"
     cached = ivy / "cache" / group / name / "jars" / f"{name}-{version}.jar"
     return handed_out.is_file() and cached.is_file()

@@ -11,25 +11,24 @@ the folder gets its name only when it is complete.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headerware.core.atomic_files import locked
 from headerware.core.errors import MissingPartError
 from headerware.core.extras import install_command
 from headerware.core.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 KAFKA_VERSION: Final = "4.3.1"
 _LOG4J_VERSION = "2.25.4"
@@ -67,7 +66,7 @@ def find_jars(jars: JarSet) -> Path:
             return folder
         else:
             tried.append(f"{label}: no {jars.sign} in {folder}")
-    with _lock(cache_folder() / ".lock"):
+    with locked(cache_folder() / ".lock"):
         target = cache_folder() / jars.name
         if target.is_dir() or _fetch(jars, target, tried):
             return target
@@ -95,14 +94,6 @@ def _folders(jars: JarSet) -> list[tuple[str, Path | None]]:
         ("HEADERWARE_KAFKA_JARS", Path(folder) if folder else None),
         ("cache", cache_folder() / jars.name),
     ]
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _fetch(jars: JarSet, target: Path, tried: list[str]) -> bool:

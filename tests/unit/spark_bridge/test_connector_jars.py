@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 import tomllib
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -24,6 +27,7 @@ MAVEN_NAMES = (
     "kafka-clients-3.9.0.jar",
     "commons-pool2-2.12.0.jar",
 )
+CONNECTOR_JAR = "spark-sql-kafka-0-10_2.13/4.0.1/spark-sql-kafka-0-10_2.13-4.0.1.jar"
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 (PINNED,) = (each for each in PROJECT["optional-dependencies"]["dev"] if each.startswith("pyspark=="))
 # An Ivy without a repository: whatever it does not have, it cannot get.
@@ -53,6 +57,14 @@ GROUPS = ("org.apache.spark", "org.apache.spark", "org.apache.kafka", "org.apach
 
 class QuietHandler(SimpleHTTPRequestHandler):
     """A Maven repository in a folder."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Note what is asked for, and answer slowly, as a large jar takes time."""
+        self.asked.append(self.path)
+        time.sleep(self.path.endswith(".jar"))
+        super().do_GET()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         """Write nothing."""
@@ -228,6 +240,26 @@ class TestResolve:
         assert (says in str(caught.value), f"install {remedy}" in str(caught.value)) == (answers, answers)
         assert ("let Spark reach Maven Central" in str(caught.value)) is not answers
         assert ("\n" in str(caught.value)) is not answers
+
+    def test_resolves_once_for_processes_that_start_together(self, tmp_path: Path, repository: str) -> None:
+        publish(tmp_path / "maven", "4.0.1")
+        file = tmp_path / "ivysettings.xml"
+        file.write_text(ONE_REPOSITORY.format(repository))
+        settings = {
+            "spark.jars.packages": package("4.0.1"),
+            "spark.jars.ivy": str(tmp_path / "ivy"),
+            "spark.jars.ivySettings": str(file),
+        }
+        code = (
+            "from pathlib import Path; from headerware.spark_bridge.connector_jars import resolve; "
+            f"resolve({settings}, '4.0.1', Path({str(spark_home())!r}))"
+        )
+        started = [
+            subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(3)
+        ]
+        errors = [process.communicate(timeout=200)[1] for process in started]
+        assert [process.returncode for process in started] == [0, 0, 0], errors
+        assert QuietHandler.asked.count(f"/maven/org/apache/spark/{CONNECTOR_JAR}") == 1
 
     def test_keeps_a_repositorys_password_to_itself(self, tmp_path: Path) -> None:
         spark = tmp_path / "bin" / "spark-submit"
