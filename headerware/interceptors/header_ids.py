@@ -8,10 +8,12 @@ the wire that is not an id is a plain name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 from headerware.core.errors import ConfigError, of_file
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 from headerware.core.options import path_unless
 from headerware.core.topics import TopicPatterns
 from headerware.registry.names import NamesSource
@@ -19,12 +21,13 @@ from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
 from headerware.registry.wire.packed_block import FIXED_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headerware.core.batch import Batch
     from headerware.core.context import Context
     from headerware.core.headers import Headers
     from headerware.core.record import Record
+    from headerware.core.services import Direction
     from headerware.registry.names import Names
 
 _CLOUD_EVENTS: Final = "ce_"
@@ -167,6 +170,37 @@ class HeaderIdsStep:
             return None
         self._decoded += 1
         return (headers,)
+
+    def native_form(self, direction: Direction, topic: str) -> NativeForm | None:  # noqa: ARG002 - a hook
+        """Return the native form of a batch hook, unless patterns keep names that no registry lists."""
+        if self._options.never:
+            return None
+        sends = direction == "send"
+
+        def arguments(names: Names) -> tuple[Any, ...]:
+            stays = _stays(names.foreign, also=self._options.also, never=())
+            entries = [
+                (each, name, names.id_of(name) == each and not stays(name)) for each, name in names.items()
+            ]
+            return self._options.form == "packed", entries
+
+        def note(_batch: Batch, _not_taken: Sequence[int], facts: tuple[int, int]) -> None:
+            if sends:
+                self._encoded += facts[0]
+                self._codec.saved_bytes += facts[1]
+            else:
+                self._decoded += facts[0]
+                self._codec.unknown_ids += facts[1]
+
+        def state(_batch: Batch) -> NativeState:
+            if self._current() is not self._names:
+                self._renew()
+            names = self._names
+            return NativeState(
+                "write_ids" if sends else "read_ids", names, partial(arguments, names), note=note
+            )
+
+        return NativeForm(state, pays=True)
 
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that this step adds to a record on the wire.

@@ -9,6 +9,8 @@ from headerware.registry.registry import built_in
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.registry.registry import Registry
@@ -39,6 +41,10 @@ class Names:
     def id_of(self, name: str) -> int | None:
         """Return the id to write for a name, or None for a name that has none or whose id is retired."""
         return self._ids.get(name)
+
+    def items(self) -> Iterable[tuple[int, str]]:
+        """Return all ids with their names, those of retired entries included."""
+        return self._names.items()
 
     def encoding_of(self, name: str) -> Encoding | None:
         """Return the encoding of a header's value, or None for a name that is not registered."""

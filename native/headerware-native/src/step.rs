@@ -5,6 +5,7 @@ use std::sync::Arc;
 use headerware_wire::compress::{Decompressor, Dictionary};
 use headerware_wire::encrypt::{Decryptor, Requirements as Accepted, Statement};
 use headerware_wire::expires::{Expire, Judgement};
+use headerware_wire::header_ids::{Counts, Entry, Form, HeaderIds};
 use headerware_wire::keys::{Algorithm, SigningKey, VerifyingKey};
 use headerware_wire::signature::{Requirements, Signed, Signer, TrustedKey, Verifier};
 use headerware_wire::trail::{Place, Trail};
@@ -75,6 +76,37 @@ pub(crate) enum Step {
         step: Decryptor,
         signer: Option<String>,
     },
+    WriteIds(Ids),
+    ReadIds(Ids),
+}
+
+/// Header ids, and what was done with the latest record and with those before it.
+pub(crate) struct Ids {
+    step: HeaderIds,
+    is_latest: bool,
+    changed: usize,
+    saved_bytes: i64,
+    unknown_ids: usize,
+}
+
+impl Ids {
+    fn note(&mut self, outcome: Outcome) -> Outcome {
+        self.is_latest = outcome == Outcome::Headers;
+        outcome
+    }
+
+    fn commit(&mut self) {
+        if self.is_latest {
+            let Counts { saved_bytes, unknown_ids } = self.step.counts();
+            self.changed += 1;
+            self.saved_bytes += saved_bytes;
+            self.unknown_ids += unknown_ids;
+        }
+    }
+
+    fn forget(&mut self) {
+        (self.changed, self.saved_bytes, self.unknown_ids) = (0, 0, 0);
+    }
 }
 
 impl Step {
@@ -94,6 +126,8 @@ impl Step {
             }
             "fits" => Ok(Step::Fits(arguments.extract::<(usize,)>()?.0)),
             "unsliced" => Ok(Step::Unsliced { has_slice: false }),
+            "write_ids" => Ok(Step::WriteIds(header_ids(arguments.extract()?))),
+            "read_ids" => Ok(Step::ReadIds(header_ids(arguments.extract()?))),
             "sign" => sign(topic, arguments.extract()?),
             "decrypt" => decrypt(topic, arguments.extract()?),
             "trail_read" | "trail_sent" => {
@@ -163,6 +197,8 @@ impl Step {
             },
             Step::Compress(step) => step.on_send(record, headers, out),
             Step::Encrypt(step) => step.on_send(record, headers, numbers, index, out),
+            Step::WriteIds(ids) => ids.step.on_send(headers).map(|outcome| ids.note(outcome)),
+            Step::ReadIds(ids) => ids.step.on_consume(headers).map(|outcome| ids.note(outcome)),
             Step::Sign(signer) => {
                 let sequence = numbers.get(1 + index).ok_or(NotMine::Missing)?;
                 signer.on_send(record, headers, now_ms.ok_or(NotMine::Time)?, sequence.cast_unsigned())?;
@@ -202,6 +238,7 @@ impl Step {
             Step::Expire { is_latest, written, .. } => *written += usize::from(*is_latest),
             Step::Compress(step) => step.commit(),
             Step::Encrypt(step) => step.commit(),
+            Step::WriteIds(ids) | Step::ReadIds(ids) => ids.commit(),
             _ => {}
         }
     }
@@ -216,6 +253,8 @@ impl Step {
             Step::Expire { written, .. } => written.into_pyobject(py)?.into_any(),
             Step::Compress(step) => step.counts().into_pyobject(py)?.into_any(),
             Step::Encrypt(step) => step.counts().into_pyobject(py)?.into_any(),
+            Step::WriteIds(ids) => (ids.changed, ids.saved_bytes).into_pyobject(py)?.into_any(),
+            Step::ReadIds(ids) => (ids.changed, ids.unknown_ids).into_pyobject(py)?.into_any(),
             _ => py.None().into_bound(py),
         };
         self.forget();
@@ -230,6 +269,7 @@ impl Step {
             Step::Unsliced { has_slice } => *has_slice = false,
             Step::Compress(step) => step.forget(),
             Step::Encrypt(step) => step.forget(),
+            Step::WriteIds(ids) | Step::ReadIds(ids) => ids.forget(),
             _ => {}
         }
     }
@@ -298,6 +338,15 @@ type Encryption = (Vec<u8>, Material, bool);
 
 fn encrypt((statement, secret, passes_nulls): Encryption) -> Result<Step, NotMine> {
     Encrypting::new(&statement, &secret.0, passes_nulls).map(Step::Encrypt)
+}
+
+/// Whether the form is packed, and ids with their names, and whether a writer sends the name as the id.
+type Registry = (bool, Vec<(u32, String, bool)>);
+
+fn header_ids((is_packed, entries): Registry) -> Ids {
+    let form = if is_packed { Form::Packed } else { Form::Keys };
+    let entries = entries.into_iter().map(|(id, name, is_written)| Entry { id, name, is_written });
+    Ids { step: HeaderIds::new(form, entries), is_latest: false, changed: 0, saved_bytes: 0, unknown_ids: 0 }
 }
 
 /// Key, cluster, and the producer id.

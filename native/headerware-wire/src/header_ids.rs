@@ -11,6 +11,8 @@ pub const HEADER: &str = "hw.ids";
 
 const VERSION: u8 = b'1';
 const MAX_PACKED: usize = 10_000;
+/// What a block takes at least: its name, the version, and two lengths.
+const BLOCK_BYTES: i64 = 9;
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,16 @@ pub struct HeaderIds {
     names: HashMap<u32, Box<[u8]>>,
     block: Vec<u8>,
     name: Vec<u8>,
+    counts: Counts,
+}
+
+/// What a step did with the latest record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many bytes smaller its headers became.
+    pub saved_bytes: i64,
+    /// How many of its ids have no name.
+    pub unknown_ids: usize,
 }
 
 impl HeaderIds {
@@ -51,7 +63,12 @@ impl HeaderIds {
             }
             names.insert(id, name);
         }
-        Self { form, ids, names, block: Vec::new(), name: Vec::new() }
+        Self { form, ids, names, block: Vec::new(), name: Vec::new(), counts: Counts::default() }
+    }
+
+    /// Return what the step did with the latest record that it has not refused.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Write names as ids.
@@ -61,6 +78,7 @@ impl HeaderIds {
         let mut start = None; // the index of the block in the record
         let mut placed = 0; // the number of plain headers before the latest header of the block
         let mut is_changed = false;
+        let mut saved = 0;
         self.block.clear();
         self.block.push(VERSION);
         for index in 0..headers.len() {
@@ -71,11 +89,14 @@ impl HeaderIds {
             }
             let id = self.id_of(name);
             if let Some(id) = id.filter(|&id| is_packed && number_size(id) <= name.len()) {
+                saved += difference(name.len() + 1, number_size(id));
                 if start.is_none() {
                     start = Some(wire.len());
+                    saved -= BLOCK_BYTES;
                 } else if wire.len() > placed {
                     put_number(0, &mut self.block);
                     put_number(as_number(wire.len() - placed)?, &mut self.block);
+                    saved -= 2;
                 }
                 placed = wire.len();
                 put_number(id, &mut self.block);
@@ -100,6 +121,7 @@ impl HeaderIds {
                     continue;
                 }
             }
+            saved += difference(name.len(), self.name.len());
             let name = headers.write(|written| written.extend_from_slice(&self.name));
             wire.push(Item { name, ..item });
             is_changed = true;
@@ -109,6 +131,7 @@ impl HeaderIds {
             wire.insert(start, Item { name: Bytes::Borrowed(HEADER.as_bytes()), value });
             is_changed = true;
         }
+        self.counts = Counts { saved_bytes: saved, unknown_ids: 0 };
         if !is_changed {
             return Ok(Outcome::Unchanged);
         }
@@ -118,6 +141,7 @@ impl HeaderIds {
 
     /// Read ids as names.
     pub fn on_consume(&mut self, headers: &mut Headers<'_>) -> Result<Outcome, NotMine> {
+        self.counts = Counts::default();
         let block = headers.only(HEADER)?;
         if block.is_none() && !headers.iter().any(|(name, _)| name.starts_with(b"~")) {
             return Ok(Outcome::Unchanged);
@@ -163,8 +187,9 @@ impl HeaderIds {
     }
 
     /// Write the name of an id into the headers: the registry's, or else its dotted form.
-    fn name_of<'a>(&self, id: u32, headers: &mut Headers<'a>) -> Result<Bytes<'a>, NotMine> {
+    fn name_of<'a>(&mut self, id: u32, headers: &mut Headers<'a>) -> Result<Bytes<'a>, NotMine> {
         let name = self.names.get(&id);
+        self.counts.unknown_ids += usize::from(name.is_none());
         if name.is_some_and(|name| **name == *HEADER.as_bytes()) {
             return Err(NotMine::Name);
         }
@@ -175,7 +200,7 @@ impl HeaderIds {
     }
 
     /// Read a header that is not in the block.
-    fn read_plain<'a>(&self, item: Item<'a>, headers: &mut Headers<'a>) -> Result<Item<'a>, NotMine> {
+    fn read_plain<'a>(&mut self, item: Item<'a>, headers: &mut Headers<'a>) -> Result<Item<'a>, NotMine> {
         let name = headers.bytes(item.name);
         let name = match name {
             [b'~', b'~', ..] => item.name.part(1, name.len()),
@@ -187,6 +212,10 @@ impl HeaderIds {
         };
         Ok(Item { name, ..item })
     }
+}
+
+fn difference(before: usize, after: usize) -> i64 {
+    before as i64 - after as i64
 }
 
 fn as_number(size: usize) -> Result<u32, NotMine> {

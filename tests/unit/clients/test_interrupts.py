@@ -54,6 +54,8 @@ class Interrupter:
     def __init__(self, at: int) -> None:
         self._left = at
         self._before: dict[FrameType, str] = {}
+        self._collecting: set[FrameType] = set()
+        """The collector may run at any time, and nobody can catch what is raised in its calls."""
         self.raised = False
 
     def __enter__(self) -> Self:
@@ -62,12 +64,16 @@ class Interrupter:
 
     def __exit__(self, *exception: object) -> bool:
         sys.settrace(None)
+        self._collecting.clear()
         self._before.clear()  # a frame holds its client until the collector finds it
         return exception[0] is Interrupt
 
     def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         if frame.f_back is not None and frame.f_back in self._before:
             self._before[frame.f_back] = ""  # the call does not end in C
+        if frame.f_code.co_name == "__del__" or frame.f_back in self._collecting:
+            self._collecting.add(frame)
+            return None
         if not frame.f_code.co_filename.startswith(OURS):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
