@@ -42,9 +42,9 @@ DEMO := $(if $(wildcard .venv/.ready),.venv,.venv-demo)
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3 python)
 ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-# $(call make_environment,FOLDER): make a virtual environment in FOLDER unless it exists.
+# $(call make_environment,FOLDER): make a virtual environment in FOLDER unless a whole one is there.
 define make_environment
-@found=''; if ! $(1)/bin/python -c '$(ENOUGH)' 2>/dev/null; then \
+@found=''; if ! { $(1)/bin/python -c '$(ENOUGH)' && $(1)/bin/python -m pip --version; } >/dev/null 2>&1; then \
 	for candidate in $(CANDIDATES); do \
 		if "$$candidate" -c '$(ENOUGH)' >/dev/null 2>&1; then found=$$candidate; break; fi; \
 	done; \

@@ -255,7 +255,8 @@ class TestResolve:
             f"resolve({settings}, '4.0.1', Path({str(spark_home())!r}))"
         )
         started = [
-            subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(3)
+            subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+            for _ in range(3)
         ]
         errors = [process.communicate(timeout=200)[1] for process in started]
         assert [process.returncode for process in started] == [0, 0, 0], errors
