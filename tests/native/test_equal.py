@@ -23,7 +23,7 @@ from headerware import Chain, Context, Headers, Record
 from headerware.core import native, runner
 from headerware.core.batch import Batch, HeaderColumns, Repeated
 from headerware.dictionaries import FolderDictionaries
-from headerware.interceptors import Compress, Encrypt, Expire, Sign, Slice, Trail
+from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Sign, Slice, Trail
 from headerware.keyring import with_revocation, with_rotation
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
@@ -117,6 +117,32 @@ class Crafted:
             yield Record(TOPIC, b"v", b"k", Headers([("hw.trail", trail), ("b", b"2")]))
             yield Record(TOPIC, b"v", b"k", Headers([("hw.trail", trail), ("hw.trail", b"1"), ("b", b"2")]))
             yield Record(TOPIC, b"v", b"k", Headers([("hw.trail", b"1" + entry), ("hw.trail", trail)]))
+
+        names = [
+            "~",
+            "~A",
+            "~B",
+            "~BAAE",
+            "~~x",
+            "~~",
+            "~_____",
+            "~____________",
+            "~ä",
+            "0.0.0.5",
+            "9.9.9.9",
+            "1.2.3",
+        ]
+        for name in names:
+            yield Record(TOPIC, b"v", b"k", Headers([(name, None), ("b", b"2"), (name, b"1")]))
+        blocks = [
+            None, b"", b"1", b'1"!', b'1"#a', b'1"$a', b'1!"', b'1"!!#"!', b'1"!!!', b'2"!', b"1~~~~~~",
+            b'1"~~~~~', b"1~~~~~!!", b'1"!' * 9, b'1"!' + b'#"v' * 50,
+        ]  # fmt: skip
+        for block in blocks:
+            yield Record(
+                TOPIC, b"v", b"k", Headers([("a", b"1"), ("hw.ids", block), ("~~b", b"2"), ("c", b"")])
+            )
+            yield Record(TOPIC, b"v", b"k", Headers([("hw.ids", b'1"!'), ("hw.ids", block)]))
 
     def changed(self) -> Record:
         """Return a record in which somebody changed some parts."""
@@ -375,6 +401,25 @@ def test_the_chain_of_six(keyring: str, dictionaries: FolderDictionaries, on_err
     assert watched.taken > 1_000
 
 
+@pytest.mark.parametrize("form", ["packed", "keys"])
+def test_header_ids(keyring: str, form: Any) -> None:
+    def steps() -> list[Any]:
+        return [
+            Trail(on_error="drop"),
+            Compress(on_error="drop"),
+            Sign(keyring=keyring, key_id="hmac", on_error="drop"),
+            HeaderIds(form=form, on_error="drop"),
+        ]
+
+    watched = consumed(steps, 14)
+    assert watched.taken > 0.6 * watched.given
+
+
+def test_header_ids_alone() -> None:
+    watched = consumed(lambda: [HeaderIds(on_error="dead_letter")], 15)
+    assert watched.taken > 0.6 * watched.given
+
+
 def test_encrypted_for_another_signer(keyring: str) -> None:
     """The records are genuine, but another trusted key has signed them."""
 
@@ -496,8 +541,16 @@ def drawn(seed: int, keyring: str, dictionaries: FolderDictionaries) -> Steps:
                 "max_age_ms": pick([None, 5_000]),
             },
         ),
+        (
+            HeaderIds,
+            {
+                "form": pick(["packed", "keys"]),
+                "also": pick([(), ("traceparent", "content-type")]),
+                "never": pick([(), (), ("hw.trail",)]),
+            },
+        ),
     ]
-    subset = 1 + seed % 63
+    subset = 1 + seed % 127
     chosen = [
         (step, given | {"on_error": pick(["raise", "drop", "dead_letter"])})
         for at, (step, given) in enumerate(options)

@@ -17,7 +17,7 @@ import zstandard
 from headerware import Headers, Record
 from headerware.core import native, runner
 from headerware.core.hooks import FanOut
-from headerware.interceptors import Compress, Encrypt, Expire, Sign, Slice, Trail
+from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Sign, Slice, Trail
 from headerware.interceptors.encrypt.envelope import SALT_BYTES, TAG_BYTES, TAIL_BYTES, statement_of
 from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.keyring import with_rotation
@@ -188,6 +188,28 @@ def test_the_chain_of_six(keyring: str, dictionaries: FolderDictionaries, after_
 
     watched = compare(steps, Plain(9).batches())
     assert watched.taken > 0.2 * watched.given
+
+
+@pytest.mark.parametrize("options", [{}, {"form": "keys"}, {"also": ("content-type",)}])
+def test_header_ids(keyring: str, options: dict[str, Any]) -> None:
+    """The name of a block is no name of an application's; a name is written by its bytes."""
+
+    def steps() -> list[Any]:
+        return [
+            Trail(service="s"),
+            Sign(keyring=keyring, key_id="hmac"),
+            HeaderIds(on_error="drop", **options),
+        ]
+
+    plain = Plain(10)
+    batches = plain.batches()
+    names = ["~", "~~x", "~B", "0.0.0.5", "9.9.9.9", "1.2.3", "ä", "hw.ids", "hw.compress"]
+    for batch in batches[::5]:
+        for at, name in enumerate(names[: len(batch)]):
+            pairs = [*batch[at].headers, (name, b"v" * 70), (name, None), ("z", b"")]
+            batch[at] = batch[at].with_headers(Headers(pairs))
+    watched = compare(steps, batches)
+    assert watched.taken > 0.6 * watched.given
 
 
 def test_encrypted_alone(keyring: str) -> None:

@@ -154,9 +154,10 @@ impl HeaderIds {
         }
         if let Some((packed, mut plain)) = behind.split_first() {
             let packed = packed.value.ok_or(NotMine::Missing)?;
-            self.block.clear();
-            self.block.extend_from_slice(headers.bytes(packed));
-            let mut block = Block::new(&self.block)?;
+            let mut bytes = std::mem::take(&mut self.block);
+            bytes.clear();
+            bytes.extend_from_slice(headers.bytes(packed));
+            let mut block = Block::new(&bytes)?;
             while let Some(entry) = block.next()? {
                 match entry {
                     Packed::Header { id, value } => {
@@ -175,6 +176,7 @@ impl HeaderIds {
             for &item in plain {
                 read.push(self.read_plain(item, headers)?);
             }
+            self.block = bytes;
         }
         headers.items = read;
         Ok(Outcome::Headers)
