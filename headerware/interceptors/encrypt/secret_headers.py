@@ -184,6 +184,8 @@ def hidden(
         elif name in deterministic:
             stay.append((name, encrypt(name, value)))
             encrypted.add(name)
+        elif name == BLOCK_HEADER:
+            raise InterceptorError("the record carries an hw.secret already")
         else:
             stay.append((name, value))
     if len(within) > MAX_BLOCK_HEADERS:
