@@ -82,7 +82,7 @@ _CHECKS_PER_KEY: Final = 128
 _FRAMING_BYTES: Final = 10
 """The largest size of a header's two lengths in the record format."""
 _FIRST_STATEMENT_BYTES: Final = 2048
-"""An upper bound of a statement's size, until the first statement is made."""
+"""An upper bound of a statement's size without its names, until the first statement is made."""
 _MAX_ENCRYPTED_NAMES: Final = 64
 _log = logging.getLogger("headerware.interceptors.encrypt")
 
@@ -397,7 +397,8 @@ class EncryptStep:
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that encryption adds to a record on the wire."""
         siv = SIV_TAG_BYTES if self._encrypts_keys and record.key else 0
-        statement = (self._shared_bytes or _FIRST_STATEMENT_BYTES) + self._topic_bytes(record.topic)
+        shared = self._shared_bytes or _FIRST_STATEMENT_BYTES + sum(1 + len(n.encode()) for n in self._stated)
+        statement = shared + self._topic_bytes(record.topic)
         header = text_bytes(statement + _NULL_TAIL_BYTES)
         added = len(ENCRYPT_HEADER) + _FRAMING_BYTES + header + TAG_BYTES + siv
         if self._encrypted_names:

@@ -195,6 +195,13 @@ class TestSecret:
             0,
         )
 
+    def test_states_an_upper_bound_before_the_first_statement(self, opened: Open, secret: str) -> None:
+        names = tuple(f"{number:0255}" for number in range(64))
+        session = opened(deterministic_headers=names, key_secret=secret)
+        [step] = session.steps
+        bound = step.opened.overhead_bytes(RECORD)
+        assert len(sent(session).headers.last("hw.encrypt") or b"") + len("hw.encrypt") <= bound
+
     def test_states_an_upper_bound_of_what_it_adds(self, opened: Open, secret: str) -> None:
         names = ("customer-id", "diagnosis", "ä" * 100)
         session = opened(headers=names, deterministic_headers=("region", "tenant"), key_secret=secret)
