@@ -362,11 +362,11 @@ def _which(version: int | None) -> str:
     "--interceptor", metavar="NAME", help="The encrypt interceptor to use, if the chain has several."
 )
 def key_secret(config: str, interceptor: str | None) -> None:
-    """Print a wrapped secret for encrypted record keys and deterministic headers.
+    """Print a wrapped secret for encrypted record keys.
 
-    It is the value of the option key_secret. The key service of the encrypt interceptor in CONFIG wraps it
-    under the interceptor's key_id. If CONFIG has a key_secret already, the same secret is wrapped again, for
-    instance under another key_id.
+    It is the value of the option key_secret, also for deterministic_headers. The key service of the encrypt
+    interceptor in CONFIG wraps it under the interceptor's key_id. If CONFIG has a key_secret already, the
+    same secret is wrapped again, for instance under another key_id.
     """
     from headerware.interceptors.encrypt import (  # noqa: PLC0415 - it imports cryptography
         Encrypt,
