@@ -32,7 +32,8 @@ from headerware.testing import EmbeddedCluster
 
 def chain(keyring: Path, **options: Any) -> Chain:
     """Return the chain of both sides; consumers send shredded records to a dead-letter topic."""
-    encrypt = Encrypt(key_service=FileKeys(keyring=str(keyring)), key_id="cards", **options)
+    keys = FileKeys(keyring=str(keyring))
+    encrypt = Encrypt(key_service=keys, key_id="cards", headers=("customer",), **options)
     return Chain([Compress(), encrypt, Sign(keyring=str(keyring), key_id="shop")])
 
 
@@ -45,7 +46,7 @@ def make_keys(keyring: Path) -> None:
 def produce(servers: str, keyring: Path, topic: str, value: str) -> None:
     """Write one record; a running producer uses a rotated key within an hour."""
     with Producer({"bootstrap.servers": servers}, chain=chain(keyring)) as producer:
-        producer.produce(topic, value, key="customer-7")
+        producer.produce(topic, value, key="order-7", headers={"tenant": "blue", "customer": "A. Jones"})
 
 
 def read(consumer: Any, topics: list[str], count: int) -> list[Any]:
@@ -71,7 +72,9 @@ def run(console: Console, servers: str, topic: str, keyring: Path) -> bool:
 
     [wire, _] = read(confluent_kafka.Consumer({**conf, "group.id": "plain"}), [topic], 2)
     console.print(f"on the wire: {len(wire.value())} bytes of ciphertext, key {wire.key().decode()!r}")
+    console.print(f"headers on the wire: {', '.join(name for name, _ in wire.headers())}")
     both = read(Consumer({**conf, "group.id": "before"}, chain=chain(keyring)), [topic], 2)
+    console.print(f"headers for readers with the key: {', '.join(name for name, _ in both[0].headers())}")
     console.print(f"after the rotation, both are read: {[message.value().decode() for message in both]}")
 
     edit_keyring(keyring, lambda keys: with_deletion(keys, "cards", version=1, reason="end of retention"))
@@ -86,6 +89,8 @@ def run(console: Console, servers: str, topic: str, keyring: Path) -> bool:
         and [message.value() for message in left] == [b"card 5500 0000 0000 0004"]
         and letter.value() == wire.value()
         and b"4111" not in wire.value()
+        and "customer" not in dict(wire.headers())
+        and dict(both[0].headers()) == {"tenant": b"blue", "customer": b"A. Jones"}
     )
 
 

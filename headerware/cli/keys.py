@@ -364,9 +364,9 @@ def _which(version: int | None) -> str:
 def key_secret(config: str, interceptor: str | None) -> None:
     """Print a wrapped secret for encrypted record keys.
 
-    It is the value of the option key_secret. The key service of the encrypt interceptor in CONFIG wraps it
-    under the interceptor's key_id. If CONFIG has a key_secret already, the same secret is wrapped again, for
-    instance under another key_id.
+    It is the value of the option key_secret, also for deterministic_headers. The key service of the encrypt
+    interceptor in CONFIG wraps it under the interceptor's key_id. If CONFIG has a key_secret already, the
+    same secret is wrapped again, for instance under another key_id.
     """
     from headerware.interceptors.encrypt import (  # noqa: PLC0415 - it imports cryptography
         Encrypt,
@@ -401,13 +401,14 @@ def key_secret(config: str, interceptor: str | None) -> None:
 
 
 def _chain_with_plain_keys(config: str) -> Chain:
-    """Load a chain; an ``encrypt`` that lacks its ``key_secret`` is made with plain record keys."""
+    """Load a chain; an ``encrypt`` that lacks its ``key_secret`` is made without what needs one."""
     sources = read_sources(config)
     complete = {each.name for source in sources for each in source.declared if "key_secret" in each.settings}
     for source in sources:
         for each in source.declared:
             if each.type == "encrypt" and each.name not in complete:
                 each.settings.pop("key", None)
+                each.settings.pop("deterministic_headers", None)
     with within_file(config):
         return Chain.configured(configured(sources))
 

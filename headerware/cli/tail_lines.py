@@ -205,6 +205,8 @@ def encryption_lines(record: TailedRecord) -> list[Text]:
         lines = _encrypted_lines("", record.encryption)
         if record.encryption.encrypts_key:
             lines.append(Text("the record's key is encrypted, too", "dim"))
+        if record.encryption.encrypts_headers:
+            lines.append(Text("some of its headers are encrypted, too", "dim"))
     alike: dict[EncryptedFieldView, list[str]] = {}
     for view in record.encrypted_fields:
         alike.setdefault(msgspec.structs.replace(view, field=""), []).append(printable(view.field))

@@ -79,6 +79,7 @@ HEADERS: Final = OwnHeaders(
         "~O": "hw.source.key",
         "~P": "hw.source.record",
         "~Q": "hw.contract",
+        "~R": "hw.secret",
     },
     ids_interceptor="header_ids",
 )

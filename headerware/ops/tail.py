@@ -39,7 +39,7 @@ from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
 from headerware.core.suggestions import with_equals
-from headerware.interceptors.encrypt.names import ENCRYPT_HEADER, FIELD_PREFIX
+from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER, FIELD_PREFIX
 from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, read_trail
@@ -179,6 +179,7 @@ class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
         topic: the topic that the record was encrypted for.
         signer: the id of the key that signs the record; empty if the producer's chain does not sign.
         encrypts_key: whether the record's key is encrypted too.
+        encrypts_headers: whether some of its headers are encrypted too.
     """
 
     decrypted: bool
@@ -188,6 +189,7 @@ class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     signer: str
     encrypts_key: bool
+    encrypts_headers: bool = False
 
 
 class EncryptedFieldView(msgspec.Struct, frozen=True, kw_only=True):
@@ -780,6 +782,7 @@ def _encryption(headers: Headers, record: Record, application: Sequence[Record])
             topic=statement.topic,
             signer=statement.signer,
             encrypts_key=statement.key_is_encrypted,
+            encrypts_headers=BLOCK_HEADER in statement.bound and BLOCK_HEADER in headers,
         )
     return None
 

@@ -82,6 +82,7 @@ from headerware.interceptors.contract.document import read_document
 from headerware.interceptors.dedup.identity import Identity
 from headerware.interceptors.encrypt.envelope import decode_statement as decode_encryption
 from headerware.interceptors.encrypt.record_keys import decode_key_secret
+from headerware.interceptors.encrypt.secret_headers import decode_block
 from headerware.interceptors.slice.header import SliceHeader
 from headerware.interceptors.times.moments import decode_moment, encode_moment
 from headerware.interceptors.trail import decode_trail, encode_trail
@@ -499,7 +500,7 @@ def _text(part: bytes | None) -> str:
 
 
 _KEY_ID: Final = re.compile(rb'"kid": ?"([^"]*)"')
-_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id"})
+_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.secret", "hw.slice", "hw.id"})
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -754,6 +755,29 @@ def _encrypted(
     def protected(found: Record) -> Any:
         bound = [pair for pair in found.headers if pair[0] == "tenant"]
         return found.topic, found.key, found.value, tuple(found.headers if signed else bound)
+
+    return _unforged(chain.open(context), sent, protected)
+
+
+def _secret_headers(folder: Path) -> Target:
+    """Secret and deterministic headers: none comes out but one that went in, in a record that had it."""
+    service = FileKeys(keyring=_keyring(folder, "aes-256"))
+    secret = new_key_secret(service.open(Context()), "aes-256")
+    encrypt = Encrypt(
+        key_service=service,
+        key_id="aes-256",
+        headers=("tenant",),
+        deterministic_headers=("region",),
+        key_secret=secret,
+    )
+    chain, context = Chain([encrypt]), Context(now_ms=_clock(), cluster_id=lambda: "c")
+    headers = Headers([("tenant", b"blue"), ("region", b"north"), ("a", b"1"), ("tenant", None)])
+    records = [*_records(), Record("orders", b"v", b"k-9", headers), Record("orders", None, b"k-9", headers)]
+    sent = chain.open(context).send(records)
+
+    def protected(found: Record) -> Any:
+        encrypted = tuple(pair for pair in found.headers if pair[0] in {"tenant", "region"})
+        return found.topic, found.key, found.value, encrypted
 
     return _unforged(chain.open(context), sent, protected)
 
@@ -1358,6 +1382,17 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "encrypt: keys, too": lambda folder: _encrypted(folder, key="deterministic"),
     "encrypt: signed": lambda folder: _encrypted(folder, signed=True),
     "encrypt: fields": _encrypted_fields,
+    "encrypt: headers": _secret_headers,
+    "encrypt: blocks": lambda _: Target(
+        [
+            (_hex(case["block_hex"]),)
+            for kind in ("cases", "blocks_refused")
+            for case in _vectors("encrypt-headers")[kind]
+            if case["block_hex"]
+        ],
+        _one(decode_block),
+        _written_so(lambda block: block.encode()),
+    ),
     "encrypt: statements": lambda _: Target(
         [(bytes.fromhex(case["layout_hex"])[:-56],) for case in _vectors("encrypt")["cases"]],
         _one(decode_encryption),

@@ -111,3 +111,21 @@ def test_a_protected_chain_there_and_back(spark: SparkSession, tmp_path: Path) -
     assert {tuple((name, bytes(value)) for name, value in row.headers) for row in read} == {
         (("written-by", b"the shop"),)
     }
+
+
+@pytest.mark.one_spark
+def test_secret_headers_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
+    keyring = tmp_path / "keys.json"
+    edit_keyring(keyring, lambda keys: with_new_key(keys, "cards", "aes-256"), create=True)
+    keys = FileKeys(keyring=str(keyring))
+    chain = Chain([Encrypt(key_service=keys, key_id="cards", cluster="spark", headers=("customer",))])
+    own = [("tenant", b"blue"), ("customer", b"c-4711"), ("customer", None), ("region", b"north")]
+    plain = spark.createDataFrame([("orders", b"k", b"%d" % at, own) for at in range(20)], COLUMNS)
+    wire = encode(plain, chain).collect()
+    assert {tuple(name for name, _ in row.headers) for row in wire} == {
+        ("tenant", "region", "hw.secret", "hw.encrypt")
+    }
+    rows = [(row.topic, row.key, row.value, row.headers, 0, offset) for offset, row in enumerate(wire)]
+    read = decode(spark.createDataFrame(rows, f"{COLUMNS}, partition int, offset long"), chain).collect()
+    assert {bytes(row.value) for row in read} == {b"%d" % at for at in range(20)}
+    assert all([(name, value and bytes(value)) for name, value in row.headers] == own for row in read)

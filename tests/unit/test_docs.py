@@ -387,7 +387,7 @@ class TestPython:
     ) -> None:
         page = "docs/encryption.md"
         monkeypatch.chdir(tmp_path)
-        [chain, _] = [found.values[1] for found in blocks("toml", [page])]
+        [chain, *_] = [found.values[1] for found in blocks("toml", [page])]
         (tmp_path / "chain.toml").write_text(str(chain))
         lines = [
             shlex.split(line)[1:]

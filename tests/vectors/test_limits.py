@@ -29,7 +29,8 @@ from headerware.interceptors.admission.interceptor import Admission
 from headerware.interceptors.contract import document, schemas
 from headerware.interceptors.contract import interceptor as contract
 from headerware.interceptors.dedup import windows
-from headerware.interceptors.encrypt import envelope
+from headerware.interceptors.encrypt import envelope, secret_headers
+from headerware.interceptors.encrypt import interceptor as encrypt
 from headerware.interceptors.slice import header, reassembly
 from headerware.interceptors.times import moments
 from headerware.interceptors.times.delay import Delay
@@ -77,6 +78,9 @@ IN_CODE: Final[dict[str, int]] = {
     "`hw.encrypt`: the wrapped data key": envelope._MAX_WRAPPED_BYTES,
     "`hw.encrypt`: a wrapped data key that a key service is asked for": data_keys.MAX_WRAPPED_BYTES,
     "`hw.encrypt`: names of bound headers": envelope.MAX_BOUND_HEADERS,
+    "`hw.encrypt`: names of secret headers, and of deterministic headers": encrypt._MAX_ENCRYPTED_NAMES,
+    "`hw.secret`: a header's name": secret_headers._MAX_NAME_BYTES,
+    "`hw.secret`: headers": secret_headers.MAX_BLOCK_HEADERS,
     "`hw.claim`: the object": default(ClaimCheck, "max_object_bytes"),
     "`hw.slice`: slices of a message": header.MAX_SLICES,
     "`hw.slice`: a message": default(Slice, "max_message_bytes"),

@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha512
 from hmac import compare_digest
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -49,7 +49,7 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import DecryptionError, WireFormatError
 from headerware.core.header_text import encode_text
 from headerware.core.hmac_states import CopyState, hmac_states
-from headerware.interceptors.encrypt.names import ENCRYPT_HEADER
+from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER
 
 if TYPE_CHECKING:
     from headerware.core.headers import Pair
@@ -65,7 +65,7 @@ ALWAYS_BOUND: Final = frozenset({
     *("__key_schema_id", "__value_schema_id"),
 })  # fmt: skip
 """Headers that describe the plaintext; they are bound in every record, and no statement names them."""
-_EVENT: Final = "ce_"
+EVENT_PREFIX: Final = "ce_"
 """The prefix of CloudEvents' headers, which are always bound, too."""
 DOMAIN: Final = b"headerware/hw.encrypt/1"
 
@@ -112,15 +112,15 @@ class Statement(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return b"".join(
             (
                 bytes((_VERSION, _SUITE)),
-                _text("key id", self.key_id),
-                _text("key version", self.key_version),
+                short_text("key id", self.key_id),
+                short_text("key version", self.key_version),
                 _pack_u16(len(self.wrapped)),
                 self.wrapped,
-                _text("cluster id", self.cluster),
-                _text("topic", self.topic),
-                _text("signing key's id", self.signer),
+                short_text("cluster id", self.cluster),
+                short_text("topic", self.topic),
+                short_text("signing key's id", self.signer),
                 bytes((self.key_is_encrypted, len(self.bound))),
-                *(_text("name of a bound header", name) for name in self.bound),
+                *(short_text("name of a bound header", name) for name in self.bound),
             )
         )
 
@@ -131,7 +131,7 @@ def decode_statement(statement: bytes) -> Statement:
     Raises:
         WireFormatError: it has another version or suite, is cut off, or has extra bytes.
     """
-    reader = _Reader(statement)
+    reader = LayoutReader(statement)
     version, suite = reader.take(2)
     if (version, suite) != (_VERSION, _SUITE):
         raise WireFormatError(f"expected version {_VERSION} and suite {_SUITE}, found {version} and {suite}")
@@ -179,10 +179,38 @@ def _states(data_key: bytes, domain: bytes) -> tuple[CopyState, CopyState]:
     return hmac_states(sha512, outer.digest(), bytes((_SUITE,)))
 
 
-Seal = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], tuple[bytes, bytes | None]]
-"""Takes salt, key, value and headers, and returns the value of ``hw.encrypt`` and the value to send."""
-Open = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], bytes | None]
-"""Takes the bytes after the statement, and the received key, value and headers; returns the plain value."""
+class Seal(Protocol):
+    """Takes salt, key, value and headers, and returns the value of ``hw.encrypt`` and the value to send.
+
+    A caller that has derived the record's 64 bytes already gives them, too.
+    """
+
+    def __call__(
+        self,
+        salt: bytes,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Pair, ...],
+        derived: bytes | None = None,
+        /,
+    ) -> tuple[bytes, bytes | None]: ...
+
+
+class Open(Protocol):
+    """Takes the bytes after the statement, and the received key, value and headers; returns the plain value.
+
+    A caller that has derived the record's 64 bytes already gives them, too.
+    """
+
+    def __call__(
+        self,
+        tail: bytes,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Pair, ...],
+        derived: bytes | None = None,
+        /,
+    ) -> bytes | None: ...
 
 
 def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
@@ -197,12 +225,18 @@ def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
     text, rest = to_text(statement[:end]), statement[end:]
 
     def seal(
-        salt: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
+        salt: bytes,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Pair, ...],
+        derived: bytes | None = None,
+        /,
     ) -> tuple[bytes, bytes | None]:
-        inner, outer = copy_inner(), copy_outer()
-        inner.update(salt + block_number)
-        outer.update(inner.digest())
-        derived = outer.digest()
+        if derived is None:
+            inner, outer = copy_inner(), copy_outer()
+            inner.update(salt + block_number)
+            outer.update(inner.digest())
+            derived = outer.digest()
         if value is None:
             tag = cipher(derived[:KEY_BYTES]).encrypt(nonce, b"", context(key, of_null, headers))
             return text + to_text(rest + salt + derived[KEY_BYTES:] + tag), None
@@ -223,12 +257,18 @@ def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
     cipher, nonce, block_number = AESGCM, NONCE, _BLOCK_NUMBER
 
     def unseal(
-        tail: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
+        tail: bytes,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Pair, ...],
+        derived: bytes | None = None,
+        /,
     ) -> bytes | None:
-        inner, outer = copy_inner(), copy_outer()
-        inner.update(tail[:SALT_BYTES] + block_number)
-        outer.update(inner.digest())
-        derived = outer.digest()
+        if derived is None:
+            inner, outer = copy_inner(), copy_outer()
+            inner.update(tail[:SALT_BYTES] + block_number)
+            outer.update(inner.digest())
+            derived = outer.digest()
         if not same(derived[KEY_BYTES:], tail[SALT_BYTES:TAIL_BYTES]):
             raise DecryptionError(_WRONG_KEY)
         try:
@@ -282,7 +322,9 @@ def _contexts(
         """Return a bound header's name as it is authenticated, and nothing for other names."""
         if name == ENCRYPT_HEADER:
             raise DecryptionError("the record carries more than one hw.encrypt")
-        return prefixed(name.encode()) if name in names or name.startswith(_EVENT) else b""
+        if name == BLOCK_HEADER and name not in names:
+            raise DecryptionError("the record carries an hw.secret that its hw.encrypt does not bind")
+        return prefixed(name.encode()) if name in names or name.startswith(EVENT_PREFIX) else b""
 
     # What a sender names is bounded, in number and size.
     prefixes = BoundedCache(_KEPT_NAMES, prefix, max_cost=_KEPT_NAMES_BYTES, cost=lambda name, _: len(name))
@@ -304,7 +346,7 @@ def prefixed(content: bytes) -> bytes:
     return _pack_u32(len(content)) + content
 
 
-class _Reader:
+class LayoutReader:
     """Read a layout from left to right; raise WireFormatError if it is cut off."""
 
     def __init__(self, layout: bytes) -> None:
@@ -312,6 +354,7 @@ class _Reader:
         self._at = 0
 
     def take(self, count: int) -> bytes:
+        """Return the next bytes."""
         taken = self._layout[self._at : self._at + count]
         if len(taken) < count:
             raise WireFormatError("it is cut off")
@@ -319,16 +362,19 @@ class _Reader:
         return taken
 
     def text(self) -> str:
+        """Return the next text, whose length is in one byte."""
         try:
             return self.take(self.take(1)[0]).decode()
         except UnicodeDecodeError:
             raise WireFormatError("it holds text that is no UTF-8") from None
 
     def is_at_end(self) -> bool:
+        """Return whether all bytes are read."""
         return self._at == len(self._layout)
 
 
-def _text(what: str, text: str) -> bytes:
+def short_text(what: str, text: str) -> bytes:
+    """Return a text, prefixed with its length in one byte; raise WireFormatError if it is too long."""
     encoded = text.encode()
     if len(encoded) > _MAX_TEXT_BYTES:
         raise WireFormatError(f"the {what} has {len(encoded)} bytes, expected at most {_MAX_TEXT_BYTES}")

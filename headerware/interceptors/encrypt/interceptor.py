@@ -7,12 +7,14 @@ the authenticated data is in :mod:`headerware.interceptors.encrypt.envelope`.
 
 from __future__ import annotations
 
+import logging
 import os
 from base64 import b64encode
 from functools import partial
 from struct import unpack
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, get_args
 
+from headerware.core.batch import header_names
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
     ConfigError,
@@ -20,10 +22,11 @@ from headerware.core.errors import (
     WireFormatError,
 )
 from headerware.core.header_text import decode_text, text_bytes
-from headerware.core.headers import Headers
+from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import Place
 from headerware.core.native import NativeForm, NativeState
 from headerware.core.record import VERIFIED
+from headerware.core.requirement import Unprotected
 from headerware.interceptors.encrypt.envelope import (
     ALWAYS_BOUND,
     MAX_BOUND_HEADERS,
@@ -37,7 +40,7 @@ from headerware.interceptors.encrypt.envelope import (
     sealer,
 )
 from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
-from headerware.interceptors.encrypt.names import ENCRYPT_HEADER
+from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import (
     RECORD_KEY_SCOPE,
@@ -45,13 +48,21 @@ from headerware.interceptors.encrypt.record_keys import (
     RecordKeys,
     decode_key_secret,
 )
-from headerware.interceptors.encrypt.statement_cache import KnownStatements
+from headerware.interceptors.encrypt.secret_headers import (
+    BlockCipher,
+    added_bytes,
+    hidden,
+    may_be_secret,
+    revealed,
+)
+from headerware.interceptors.encrypt.statement_cache import KnownStatements, StatementOpener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.headers import HeaderValue, Pair
     from headerware.core.record import Record
     from headerware.core.services import Direction
     from headerware.keyring.services import DataKey
@@ -71,14 +82,17 @@ _CHECKS_PER_KEY: Final = 128
 _FRAMING_BYTES: Final = 10
 """The largest size of a header's two lengths in the record format."""
 _FIRST_STATEMENT_BYTES: Final = 2048
-"""An upper bound of a statement's size, until the first statement is made."""
+"""An upper bound of a statement's size without its names, until the first statement is made."""
+_MAX_ENCRYPTED_NAMES: Final = 64
+_log = logging.getLogger("headerware.interceptors.encrypt")
 
 
 class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
     """Encrypt each value, and refuse records that are plaintext, changed, or from another topic.
 
     Decryption removes ``hw.encrypt``. It also authenticates the record's key, its cluster and topic, the key
-    that signs the record, and the headers that describe the plaintext.
+    that signs the record, and the headers that describe the plaintext. Headers can be encrypted, too; a
+    reader needs no option to decrypt those of ``headers``.
 
     Args:
         key_service: the key service that wraps the data keys: its type, a table of ``type`` and options, or
@@ -87,15 +101,21 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
             need none.
         key_ids: further key-encryption keys that records may name. A record that names another key is refused
             without a call of the service.
-        require: what happens to records in plaintext: ``off`` passes them, ``warn`` counts them and logs
-            each topic once, ``enforce`` refuses them. False and True mean off and enforce.
+        require: what happens to records in plaintext, or with a header in plaintext that ``headers`` or
+            ``deterministic_headers`` names: ``off`` passes them, ``warn`` counts them and logs each topic
+            once, ``enforce`` refuses them. False and True mean off and enforce.
         nulls: what happens to null values: ``authenticate`` leaves them null and adds a tag, so that nobody
             else can delete a key of a compacted topic; ``pass`` neither writes nor requires one.
         key: how the record's key is sent: ``plain`` leaves it unchanged, ``deterministic`` encrypts equal
             keys to equal ciphertexts.
-        key_secret: the wrapped secret for ``deterministic``; ``headerware keys key-secret`` makes it.
+        key_secret: the wrapped secret for ``deterministic`` and ``deterministic_headers``;
+            ``headerware keys key-secret`` makes it.
         bind_headers: names of headers that are authenticated with the value; on consume, records must have
             them authenticated. ``hw.compress``, ``hw.id`` and ``hw.schema`` always are authenticated.
+        headers: names of headers whose names and values are encrypted. They leave together in one header,
+            ``hw.secret``, and come back in their places.
+        deterministic_headers: names of headers that stay where they are, with values that are encrypted
+            deterministically: equal values of a topic and a name have equal ciphertexts.
         cluster: this cluster's id; None asks the client.
         accept_origins: other topics whose records are accepted here, too, if a mirror copies them byte for
             byte: ``cluster/topic``, in which ``*`` and ``?`` are wildcards, and ``{topic}`` is the topic that
@@ -120,6 +140,8 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
     key: _KeyMode = "plain"
     key_secret: str | None = None
     bind_headers: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    deterministic_headers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse options that are not valid."""
@@ -127,16 +149,17 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
         for path, given, known in (("nulls", self.nulls, _Nulls), ("key", self.key, _KeyMode)):
             if given not in get_args(known):  # options from code are not checked before
                 raise ConfigError(f"expected one of {', '.join(get_args(known))}, found {given!r}", path=path)
-        if (self.key == "deterministic") != (self.key_secret is not None):
+        encrypts_headers = bool(self.headers or self.deterministic_headers)
+        if (self.key == "deterministic" or bool(self.deterministic_headers)) != (self.key_secret is not None):
             raise ConfigError(
-                'key = "deterministic" needs a key_secret, and "plain" takes none; '
-                "headerware keys key-secret makes one",
+                'key = "deterministic" and deterministic_headers need a key_secret, and nothing else takes '
+                "one; headerware keys key-secret makes one",
                 path="key_secret",
             )
-        if self.key == "deterministic" and self.nulls == "pass":
+        if self.nulls == "pass" and (self.key == "deterministic" or encrypts_headers):
             raise ConfigError(
-                'expected "authenticate" with encrypted keys, found "pass": without hw.encrypt, a reader '
-                "cannot know that the key of a null value is encrypted",
+                'expected "authenticate" with encrypted keys or headers, found "pass": without hw.encrypt, '
+                "a reader cannot decrypt the key and the headers of a null value",
                 path="nulls",
             )
         if self.key_secret is not None:
@@ -150,6 +173,8 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
                     path="key_secret",
                 )
         _check_bound(self.bind_headers)
+        _check_encrypted("headers", self.headers, self.bind_headers)
+        _check_encrypted("deterministic_headers", self.deterministic_headers, self.headers)
 
     def open(self, context: Context) -> EncryptStep:
         """Open the key service, and return the hooks of one session.
@@ -173,12 +198,53 @@ def _check_bound(names: Sequence[str]) -> None:
             raise ConfigError("expected names of 1 to 255 bytes", path="bind_headers")
 
 
+def _check_encrypted(path: str, names: Sequence[str], others: Collection[str]) -> None:
+    if len(set(names)) > _MAX_ENCRYPTED_NAMES:
+        raise ConfigError(f"expected at most {_MAX_ENCRYPTED_NAMES} names", path=path)
+    for name in names:
+        if not may_be_secret(name):
+            raise ConfigError(
+                f"{name!r} cannot be encrypted: expected a name of 1 to 255 bytes that does not begin with "
+                "hw. or ce_ and is not among the headers that describe the value, such as content-type",
+                path=path,
+            )
+        if name in others:
+            before = "bind_headers" if path == "headers" else "headers"
+            raise ConfigError(
+                f"{name!r} is among the {before}, too; remove it there or here, because the name of a header "
+                "in headers is not shown, and its value is authenticated",
+                path=path,
+            )
+
+
+def _header_in_plaintext(advice: str) -> DecryptionError:
+    return DecryptionError(
+        "expected its headers to be encrypted that headers and deterministic_headers name, found one in "
+        f"plaintext{advice}"
+    )
+
+
+def _set_aside(record: Record) -> Headers:
+    """Return the headers that the application gets in addition, without a step having seen them."""
+    return EMPTY if record.verified is None else record.verified.set_aside
+
+
 class _Sealing(NamedTuple):
     """The function that encrypts records under a data key, and what it is made of."""
 
     seal: Seal
     data_key: DataKey
     statement: bytes
+    blocks: BlockCipher | None
+    """Encrypts secret headers; None if there are none."""
+
+
+class _Opening(NamedTuple):
+    """The function that decrypts records of a statement, and the cipher of their secret headers."""
+
+    open: Open
+    blocks: BlockCipher | None
+    """Decrypts secret headers; None if the statement does not bind ``hw.secret``."""
 
 
 class _Topic:
@@ -218,14 +284,28 @@ class EncryptStep:
         self._signer = context.signer
         self._keys = SessionKeys(options, context, expected="an hw.encrypt header")
         self._bound = tuple(sorted(set(options.bind_headers) - ALWAYS_BOUND))
+        self._hidden: Final = frozenset(options.headers)
+        self._deterministic: Final = frozenset(options.deterministic_headers)
+        self._encrypted_names: Final = self._hidden | self._deterministic
+        also_bound = {BLOCK_HEADER, *self._deterministic} if self._encrypted_names else set()
+        self._stated: Final = tuple(sorted(also_bound.union(self._bound)))
+        """The names of bound headers in the statements of this writer."""
+        self._in_plaintext: Final = Unprotected(
+            options.require,
+            log=_log,
+            without="with headers in plaintext that are to be encrypted",
+            refusal=_header_in_plaintext,
+        )
+        self._encrypts_keys: Final = options.key == "deterministic"
         self._secret = None if options.key_secret is None else decode_key_secret(options.key_secret)
         self._record_keys: tuple[bytes, RecordKeys] | None = None
-        self._known: KnownStatements[Open] = KnownStatements(
+        self._known: KnownStatements[_Opening] = KnownStatements(
             self._keys, self._opener, self._signer, self._refuse_unprotected
         )
         self._shared_bytes = 0
         """The largest size so far of a statement's parts that do not depend on the topic."""
         self._encrypted = self._decrypted = 0
+        self._blocks_written = self._blocks_read = 0
         self._passes_nulls: Final = options.nulls == "pass"
         self._max_records: Final = options.data_key_max_uses // _CHECKS_PER_KEY
         self._max_bytes: Final = options.data_key_max_bytes // _CHECKS_PER_KEY
@@ -255,8 +335,8 @@ class EncryptStep:
         return batch.remake(("value", "key", "headers"), self._plain_parts, records)
 
     def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
-        """Return the native form of a batch hook, unless keys of records are encrypted."""
-        if self._secret is not None:
+        """Return the native form of a batch hook, unless keys or headers of records are encrypted."""
+        if self._secret is not None or self._encrypted_names:
             return None
         state = self._native_encryption if direction == "send" else self._native_decryption
         return NativeForm(partial(state, topic), pays=True)
@@ -296,12 +376,12 @@ class EncryptStep:
     def _native_decryption(self, topic: str, batch: Batch) -> NativeState | None:
         """Return the state with the data keys of statements that the hooks have accepted.
 
-        Each of them needs no check now.
+        Each of them needs no check now. Records that may have secret headers are left to the hooks.
         """
-        known = self._known.fresh(topic)
+        known = tuple(each for each in self._known.fresh(topic) if each[1].open.blocks is None)
         verified = [None if local is None else local.get(VERIFIED) for local in batch.locals]
         signers = {None if facts is None else facts.key_id for facts in verified}
-        if not known or len(signers) > 1:
+        if not known or len(signers) > 1 or BLOCK_HEADER in header_names(batch.headers):
             return None
         signer = signers.pop()
         verifies = signer is not None or self._signer(topic) is not None
@@ -316,14 +396,25 @@ class EncryptStep:
 
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that encryption adds to a record on the wire."""
-        siv = SIV_TAG_BYTES if self._secret is not None and record.key else 0
-        statement = (self._shared_bytes or _FIRST_STATEMENT_BYTES) + self._topic_bytes(record.topic)
+        siv = SIV_TAG_BYTES if self._encrypts_keys and record.key else 0
+        shared = self._shared_bytes or _FIRST_STATEMENT_BYTES + sum(1 + len(n.encode()) for n in self._stated)
+        statement = shared + self._topic_bytes(record.topic)
         header = text_bytes(statement + _NULL_TAIL_BYTES)
-        return len(ENCRYPT_HEADER) + _FRAMING_BYTES + header + TAG_BYTES + siv
+        added = len(ENCRYPT_HEADER) + _FRAMING_BYTES + header + TAG_BYTES + siv
+        if self._encrypted_names:
+            added += _FRAMING_BYTES + added_bytes(record.headers, self._hidden, self._deterministic)
+        return added
 
     def stats(self) -> dict[str, int]:
         """Return the counts of records and of data keys."""
-        return {"encrypted": self._encrypted, "decrypted": self._decrypted, **self._keys.stats()}
+        return {
+            "encrypted": self._encrypted,
+            "decrypted": self._decrypted,
+            "headers_encrypted": self._blocks_written,
+            "headers_decrypted": self._blocks_read,
+            "headers_plaintext": self._in_plaintext.count,
+            **self._keys.stats(),
+        }
 
     def close(self) -> None:
         """Forget the keys, and close the key service."""
@@ -336,7 +427,7 @@ class EncryptStep:
         # One function with everything bound, because it is called for each record.
         now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
         find_cluster, passes_nulls = self._find_cluster, self._passes_nulls
-        encrypts_keys = self._secret is not None
+        encrypts_keys, encrypts_headers = self._encrypts_keys, bool(self._encrypted_names)
         max_records, max_bytes = self._max_records, self._max_bytes
 
         def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
@@ -360,11 +451,31 @@ class EncryptStep:
                 to.size_bytes += size_bytes
             if encrypts_keys:
                 key = self._cipher_of_keys().encrypt(topic, key)
-            text, sealed = sealing.seal(random(SALT_BYTES), key, value, headers)
+            salt, derived = random(SALT_BYTES), None
+            if encrypts_headers:
+                headers, derived = self._with_block(sealing, topic, salt, headers)
+            text, sealed = sealing.seal(salt, key, value, headers, derived)
             self._encrypted += 1
             return sealed, key, new(Headers, (*headers, (ENCRYPT_HEADER, text)))
 
         return encrypted
+
+    def _with_block(
+        self, sealing: _Sealing, topic: str, salt: bytes, headers: Headers
+    ) -> tuple[Headers, bytes | None]:
+        """Encrypt headers; return those to send, and what was derived from the salt if there is a block."""
+        assert sealing.blocks is not None  # noqa: S101 - this step encrypts headers
+        left, block = hidden(
+            headers,
+            self._hidden,
+            self._deterministic,
+            lambda name, value: self._cipher_of_keys().encrypt_header(topic, name, value),
+        )
+        if not block:
+            return headers, None
+        derived = sealing.blocks.derive(salt)
+        self._blocks_written += 1
+        return Headers.trusted((*left, (BLOCK_HEADER, sealing.blocks.encrypt(derived, block)))), derived
 
     def _find_cluster(self) -> _Cluster:
         """Return the cluster and its topics; they are new once the cluster's id is known."""
@@ -395,11 +506,12 @@ class EncryptStep:
             cluster=cluster,
             topic=topic,
             signer=self._signer(topic) or "",
-            key_is_encrypted=self._secret is not None,
-            bound=self._bound,
+            key_is_encrypted=self._encrypts_keys,
+            bound=self._stated,
         ).encode()
         self._shared_bytes = max(self._shared_bytes, len(statement) - self._topic_bytes(topic))
-        return _Sealing(sealer(data_key.secret, statement, self._bound), data_key, statement)
+        blocks = BlockCipher(data_key.secret, statement) if self._encrypted_names else None
+        return _Sealing(sealer(data_key.secret, statement, self._stated), data_key, statement, blocks)
 
     def _topic_bytes(self, topic: str) -> int:
         """Return the size of a statement's parts that depend on the topic."""
@@ -411,6 +523,7 @@ class EncryptStep:
         # One function with everything bound, because it is called for each record.
         opener_of, unprotected = self._known.get, self._keys.unprotected
         to_layout, new, passes_nulls = decode_text, tuple.__new__, self._options.nulls == "pass"
+        encrypted_names = self._encrypted_names
 
         def decrypted(record: Record) -> _Parts | None:
             headers, value = record.headers, record.value
@@ -432,9 +545,14 @@ class EncryptStep:
                 end = 0
             encoded = layout[:end]
             ready = opener_of(record, encoded)
-            statement = ready.statement
+            statement, opening = ready.statement, ready.open
             key = record.key
-            plain = ready.open(layout[end:], key, value, others)
+            if opening.blocks is not None:
+                plain, others = self._open_with_block(record, ready, layout[end:], others)
+            else:
+                plain = opening.open(layout[end:], key, value, others)
+                if encrypted_names:
+                    self._require_encrypted(record, others)
             if statement.key_is_encrypted:
                 key = self._cipher_of_keys().decrypt(statement.topic, key)
             if not ready.has_decrypted:
@@ -444,8 +562,59 @@ class EncryptStep:
 
         return decrypted
 
-    def _opener(self, data_key: bytes, encoded: bytes, statement: Statement) -> Open:
-        return opener(data_key, encoded, statement.bound)
+    def _open_with_block(
+        self,
+        record: Record,
+        ready: StatementOpener[_Opening],
+        tail: bytes,
+        headers: tuple[Pair, ...],
+    ) -> tuple[bytes | None, tuple[Pair, ...]]:
+        """Return the plain value, and the headers as they were before their encryption.
+
+        The value is decrypted first, because its tag shows that the block is genuine.
+        """
+        (open_, blocks), statement = ready.open, ready.statement
+        texts = [value for name, value in headers if name == BLOCK_HEADER]
+        if blocks is None or not texts:
+            plain = open_(tail, record.key, record.value, headers)
+            self._require_encrypted(record, headers)
+            return plain, headers
+        derived = blocks.derive(tail[:SALT_BYTES])
+        plain = open_(tail, record.key, record.value, headers, derived)
+        if len(texts) > 1:
+            raise DecryptionError("the record carries more than one hw.secret")
+        block = blocks.decrypt(derived, texts[0])
+        if not set(statement.bound).issuperset(block.deterministic):
+            raise DecryptionError("its hw.secret names an encrypted header that its hw.encrypt does not bind")
+        received = [pair for pair in headers if pair[0] != BLOCK_HEADER]
+        secret = {name for _, name, _ in block.headers}
+        if any(name in secret for name, _ in (*received, *_set_aside(record))):
+            raise DecryptionError("a header in plaintext has the name of a secret header, so it was added")
+        self._require_encrypted(record, received, block.deterministic)
+        found = revealed(received, block, partial(self._decrypted_header, statement.topic))
+        self._blocks_read += 1
+        return plain, found
+
+    def _require_encrypted(
+        self, record: Record, headers: Iterable[Pair], deterministic: Collection[str] = ()
+    ) -> None:
+        """Judge a record by its headers in plaintext; the values of ``deterministic`` ones are encrypted."""
+        names = {name for name, _ in headers}.difference(deterministic)
+        names.update(name for name, _ in _set_aside(record))
+        if not names.isdisjoint(self._encrypted_names):
+            self._in_plaintext.judge(record)
+
+    def _decrypted_header(self, topic: str, name: str, value: HeaderValue) -> HeaderValue:
+        if self._secret is None:
+            raise DecryptionError(
+                f"its header {name!r} is encrypted deterministically; configure deterministic_headers and "
+                "the key_secret"
+            )
+        return self._cipher_of_keys().decrypt_header(topic, name, value)
+
+    def _opener(self, data_key: bytes, encoded: bytes, statement: Statement) -> _Opening:
+        blocks = BlockCipher(data_key, encoded) if BLOCK_HEADER in statement.bound else None
+        return _Opening(opener(data_key, encoded, statement.bound), blocks)
 
     def _refuse_unprotected(self, statement: Statement) -> None:
         """Refuse a statement that does not protect the headers and the key as the options require."""
@@ -457,7 +626,7 @@ class EncryptStep:
             )
         if statement.key_is_encrypted and self._secret is None:
             raise DecryptionError('its key is encrypted; configure key = "deterministic" and the key_secret')
-        if not statement.key_is_encrypted and self._secret is not None and self._options.require == "enforce":
+        if not statement.key_is_encrypted and self._encrypts_keys and self._options.require == "enforce":
             raise DecryptionError('its key is plaintext, and key = "deterministic" requires an encrypted key')
 
     def _cipher_of_keys(self) -> RecordKeys:

@@ -1,4 +1,4 @@
-"""Encrypt record keys so that equal keys stay equal: AES-SIV (RFC 5297), under a secret that never changes.
+"""Encrypt record keys and headers so that equal ones stay equal: AES-SIV (RFC 5297), under a lasting secret.
 
 Compaction and partitioning compare a record's key as it is on the wire. So the ciphertext of a key must stay
 the same for years, while data keys and key-encryption keys change. The secret is therefore generated once,
@@ -12,6 +12,9 @@ and only its wrapping changes.
                   in UTF-8; 64 bytes, for AES-256-SIV
     ciphertext    16 + n  AES-SIV of the key; its associated data are the domain and the topic
 
+    header        16 + n  likewise, in base64, with the domain "headerware/hw.header/1"; the associated data
+                          are the domain, the topic and the header's name
+
 Null stays null and empty stays empty.
 """
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -28,7 +32,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import DecryptionError, WireFormatError
-from headerware.core.header_text import decode_text
+from headerware.core.header_text import decode_text, encode_text
 
 if TYPE_CHECKING:
     from headerware.keyring.services import KeyService
@@ -37,7 +41,8 @@ RECORD_KEY_SCOPE: Final = "record keys"
 SIV_TAG_BYTES: Final = 16
 _VERSION: Final = 1
 _SECRET_BYTES: Final = 32
-_DOMAIN: Final = b"headerware/hw.key/1"
+_KEY_DOMAIN: Final = b"headerware/hw.key/1"
+_HEADER_DOMAIN: Final = b"headerware/hw.header/1"
 _MAX_TOPICS: Final = 1024
 
 
@@ -96,12 +101,20 @@ def rewrapped_key_secret(service: KeyService, key_secret: str, key_id: str) -> s
     return KeySecret(key_id, service.wrap(key_id, secret, RECORD_KEY_SCOPE.encode()).wrapped).encode()
 
 
+_Cipher = tuple[AESSIV, list[bytes]]
+"""A topic's cipher, and the associated data that all its uses share."""
+
+
 class RecordKeys:
-    """Encrypt and decrypt record keys; safe for several threads."""
+    """Encrypt and decrypt record keys, and values of headers; safe for several threads."""
 
     def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-        self._ciphers: BoundedCache[str, tuple[AESSIV, list[bytes]]] = BoundedCache(_MAX_TOPICS, self._cipher)
+        self._ciphers: BoundedCache[str, _Cipher] = BoundedCache(
+            _MAX_TOPICS, partial(_cipher, secret, _KEY_DOMAIN)
+        )
+        self._header_ciphers: BoundedCache[str, _Cipher] = BoundedCache(
+            _MAX_TOPICS, partial(_cipher, secret, _HEADER_DOMAIN)
+        )
 
     def encrypt(self, topic: str, key: bytes | None) -> bytes | None:
         """Return the encrypted key; null and empty keys are returned unchanged."""
@@ -122,7 +135,27 @@ class RecordKeys:
                 "its key was not encrypted with this key_secret for this topic, or was changed"
             ) from None
 
-    def _cipher(self, topic: str) -> tuple[AESSIV, list[bytes]]:
-        info = topic.encode()
-        derived = HKDF(SHA512(), 64, salt=_DOMAIN, info=info).derive(self._secret)
-        return AESSIV(derived), [_DOMAIN, info]
+    def encrypt_header(self, topic: str, name: str, value: bytes | None) -> bytes | None:
+        """Return the encrypted value of a header, as text; null and empty values are returned unchanged."""
+        if not value:
+            return value
+        cipher, context = self._header_ciphers[topic]
+        return encode_text(cipher.encrypt(value, [*context, name.encode()]))
+
+    def decrypt_header(self, topic: str, name: str, value: bytes | None) -> bytes | None:
+        """Return the plain value of a header; raise DecryptionError if it is for another topic or name."""
+        if not value:
+            return value
+        cipher, context = self._header_ciphers[topic]
+        try:
+            return cipher.decrypt(decode_text(value, name), [*context, name.encode()])
+        except (InvalidTag, ValueError, WireFormatError):
+            raise DecryptionError(
+                f"its header {name!r} was not encrypted with this key_secret for this topic and name, or was "
+                f"changed"
+            ) from None
+
+
+def _cipher(secret: bytes, domain: bytes, topic: str) -> _Cipher:
+    info = topic.encode()
+    return AESSIV(HKDF(SHA512(), 64, salt=domain, info=info).derive(secret)), [domain, info]

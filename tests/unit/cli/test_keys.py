@@ -92,6 +92,8 @@ class TestWrappingKeys:
         keys = [wire_key(chain)]
         chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{again}"\n')
         assert wire_key(chain) == keys[0]
+        chain.write_text(f'{text}deterministic_headers = ["tenant"]\n')
+        assert done("key-secret", chain).strip() not in {"", secret}
         result = run("key-secret", chain, "--interceptor", "other")
         assert (result.exit_code, "an encrypt interceptor 'other'" in result.stderr) == (1, True)
 

@@ -127,6 +127,26 @@ class TestChainView:
         lines = "\n".join(line.plain for line in record_lines(read, "none"))
         assert re.search(r"encryption +under cards v1, decrypted\n", lines)
 
+    def test_says_that_headers_are_encrypted_and_shows_them_if_its_chain_decrypts(self, keyring: str) -> None:
+        edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
+        encrypt = Encrypt(key_service=FileKeys(keyring=keyring), key_id="cards", headers=("customer",))
+        wire = sent(Chain([encrypt]), order(tenant="north", customer="c-4711"), order(tenant="north"))
+        read, none = looked(Chain([encrypt]), wire)
+        claimed, _ = looked(Chain(), wire)
+        [application] = read.application
+        assert [name for name, _ in application.headers] == ["tenant", "customer"]
+        assert application.headers[1][1].beginning == b"c-4711"
+        assert [name for name, _ in read.headers] == ["tenant", "hw.secret", "hw.encrypt"]
+        [step] = read.steps
+        assert (step.removed, step.added) == (("hw.secret", "hw.encrypt"), ("customer",))
+        views = [found.encryption for found in (read, claimed, none)]
+        assert [view and view.encrypts_headers for view in views] == [True, True, False]
+        for found in (read, claimed):
+            lines = "\n".join(line.plain for line in record_lines(found, "none"))
+            assert "some of its headers are encrypted, too" in lines
+            assert "c-4711" not in lines
+        assert "customer" not in repr(claimed)
+
     def test_says_which_fields_are_encrypted_and_under_which_key(self, keyring: str) -> None:
         edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
         fields = EncryptFields(

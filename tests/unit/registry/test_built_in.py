@@ -32,6 +32,7 @@ OWN = {
     14: "hw.source.key",
     15: "hw.source.record",
     16: "hw.contract",
+    17: "hw.secret",
 }
 """As released: what is here never changes, whatever the file says."""
 FOREIGN = {257: "traceparent", 258: "tracestate", 259: "baggage", 260: "content-type"}
