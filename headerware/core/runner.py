@@ -59,7 +59,7 @@ class _Stage(NamedTuple):
     batch: BatchHook | None
     native: NativeRun | None = None
     parts: tuple[_Stage, ...] = ()
-    """The stages of the steps in native code, for batches that it leaves to them."""
+    """What takes the batches that native code leaves: its steps, or shorter runs of them."""
 
 
 class TopicHooks:
@@ -121,13 +121,19 @@ class TopicHooks:
         stages: list[_Stage] = []
         run: list[tuple[_Stage, NativeForm]] = []
 
-        def end_run() -> None:
+        def joined(run: Sequence[tuple[_Stage, NativeForm]]) -> tuple[_Stage, ...]:
+            """Return one stage, or the stages of all steps if native code does not pay."""
             parts = tuple(stage for stage, _ in run)
-            if len(run) > 1 or any(form.pays for _, form in run):
-                native = NativeRun(module, self.topic, [form for _, form in run])
-                stages.append(_Stage(parts[0].first, parts[-1].end, None, native, parts))
-            else:
-                stages.extend(parts)
+            if len(run) < 2 and not any(form.pays for _, form in run):
+                return parts
+            if len(run) > 1 and run[-1][1].ordered:
+                # One unusual record leaves the batch to the others as a run, and then to the last.
+                parts = *joined(run[:-1]), *joined(run[-1:])
+            native = NativeRun(module, self.topic, [form for _, form in run])
+            return (_Stage(parts[0].first, parts[-1].end, None, native, parts),)
+
+        def end_run() -> None:
+            stages.extend(joined(run))
             run.clear()
 
         for stage in self.stages:
@@ -500,17 +506,20 @@ class _BatchPass:
     def outcomes(self) -> Sequence[Outcome]:
         """Return one outcome per record, in order; a batch if all have come through together."""
         for stage in self._hooks.stages:
-            if stage.native is None:
-                self._pass(stage)
-            elif self._members and (out := stage.native(self._going)) is not None:
-                self._pass(stage, out)
-            else:
-                for part in stage.parts:
-                    self._pass(part)
+            self._go_through(stage)
         if not self._finished:
             return self._going
         outcomes = dict(zip(self._members, self._going, strict=True)) if self._members else {}
         return [outcomes[at] if at in outcomes else self._finished[at] for at in range(len(self._originals))]
+
+    def _go_through(self, stage: _Stage) -> None:
+        if stage.native is None:
+            self._pass(stage)
+        elif self._members and (out := stage.native(self._going)) is not None:
+            self._pass(stage, out)
+        else:
+            for part in stage.parts:
+                self._go_through(part)
 
     def _pass(self, stage: _Stage, out: Batch | None = None) -> None:
         """Take the records that are still together through a stage; native code has made ``out`` of them."""

@@ -208,7 +208,8 @@ def test_header_ids(keyring: str, options: dict[str, Any]) -> None:
         for at, name in enumerate(names[: len(batch)]):
             pairs = [*batch[at].headers, (name, b"v" * 70), (name, None), ("z", b"")]
             batch[at] = batch[at].with_headers(Headers(pairs))
-    watched = compare(steps, batches)
+    with patch("os.urandom", bytes):  # both sessions have one producer id, so that blocks are the same
+        watched = compare(steps, batches)
     assert watched.taken > 0.6 * watched.given
 
 
@@ -254,7 +255,7 @@ def test_signatures_are_the_same_bytes(
     assert any(isinstance(outcome, tuple) for outcome in mine)
     with opened(steps(), "producer", Clock(), []) as session:
         stages = session._send.hooks_of(TOPIC).stages
-    runs = [len(stage.parts) for stage in stages if stage.native is not None]
+    runs = [stage.end - stage.first for stage in stages if stage.native is not None]
     assert runs == [3 if is_signed_natively else 2]
 
 
@@ -278,7 +279,8 @@ def test_records_come_to_the_signature_in_order(keyring: str) -> None:
     with watched.watching(), opened(steps(), "producer", Clock(), []) as session:
         records = [record for at in (0, 50, 99) for record in session.send([*usual[:at], twice, *usual[at:]])]
         records += session.send(usual)
-    assert watched.taken == len(usual)
+    # With an unusual record, a batch goes through native code in two parts.
+    assert watched.taken == 3 * (len(usual) + len(usual) + 1) + len(usual)
     with opened(steps(1), "consumer", Clock(), []) as reader:
         reader.consume([record.replace(partition=1, offset=at) for at, record in enumerate(records)])
 

@@ -111,7 +111,7 @@ class HeaderIdCodec:
             name = pair[0]
             if name[:1] == MARKER:
                 plain = plain_names[name]
-                unchanged = unchanged and plain is name
+                unchanged = unchanged and plain == name
                 read.append((plain, pair[1]))
             elif name != HEADER:
                 read.append(pair)

@@ -130,9 +130,11 @@ pub(crate) struct Rows<'a, 'py> {
 struct Made<'py> {
     name: Vec<u8>,
     text: Bound<'py, PyString>,
-    value: Vec<u8>,
-    pair: Option<Bound<'py, PyAny>>,
+    latest: Option<(Option<Vec<u8>>, Bound<'py, PyAny>)>,
 }
+
+/// How many names are remembered; a sender may write any number.
+const MOST_MADE: usize = 64;
 
 impl<'a, 'py> Rows<'a, 'py> {
     pub(crate) fn new(py: Python<'py>, columns: &'a Columns<'py>, pairs: &'a Pairs<'a, 'py>) -> Self {
@@ -171,24 +173,24 @@ impl<'a, 'py> Rows<'a, 'py> {
     }
 
     fn made(&mut self, name: &[u8], value: Option<&[u8]>) -> PyResult<Bound<'py, PyAny>> {
-        let value = value.unwrap_or_default(); // no step writes null
         let at = match self.made.iter().position(|made| made.name == name) {
             Some(at) => at,
             None => {
-                let text = PyString::intern(self.py, &String::from_utf8_lossy(name));
-                self.made.push(Made { name: name.into(), text, value: Vec::new(), pair: None });
+                let name_text = String::from_utf8_lossy(name);
+                if self.made.len() == MOST_MADE {
+                    return Ok(pair(self.py, &PyString::new(self.py, &name_text), value)?.into_any());
+                }
+                let text = PyString::intern(self.py, &name_text);
+                self.made.push(Made { name: name.into(), text, latest: None });
                 self.made.len() - 1
             }
         };
         let made = self.made.get_mut(at).ok_or_else(|| PyIndexError::new_err("no such header"))?;
-        if let Some(pair) = made.pair.as_ref().filter(|_| made.value == value) {
+        if let Some((_, pair)) = made.latest.as_ref().filter(|(latest, _)| latest.as_deref() == value) {
             return Ok(pair.clone());
         }
-        let bytes = PyBytes::new(self.py, value).into_any();
-        let pair = PyTuple::new(self.py, [made.text.as_any(), &bytes])?.into_any();
-        made.value.clear();
-        made.value.extend_from_slice(value);
-        Ok(made.pair.insert(pair).clone())
+        let pair = pair(self.py, &made.text, value)?.into_any();
+        Ok(made.latest.insert((value.map(<[u8]>::to_vec), pair)).1.clone())
     }
 
     /// Return the indices of the records not taken, the values or None if all are as before, and the headers.
@@ -227,6 +229,12 @@ impl Output for Rows<'_, '_> {
     fn detach<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.py.detach(work)
     }
+}
+
+fn pair<'py>(
+    py: Python<'py>, name: &Bound<'py, PyString>, value: Option<&[u8]>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, [name.as_any(), &value.map(|value| PyBytes::new(py, value)).into_pyobject(py)?])
 }
 
 /// Return whether two headers are the same bytes in memory.

@@ -148,9 +148,12 @@ impl HeaderIds {
         }
         let wire = std::mem::take(&mut headers.items);
         let mut read = Items::new();
+        let mut is_changed = block.is_some();
         let (before, behind) = wire.split_at(block.unwrap_or(wire.len()));
         for &item in before {
-            read.push(self.read_plain(item, headers)?);
+            let plain = self.read_plain(item, headers)?;
+            is_changed |= plain.name != item.name;
+            read.push(plain);
         }
         if let Some((packed, mut plain)) = behind.split_first() {
             let packed = packed.value.ok_or(NotMine::Missing)?;
@@ -179,7 +182,7 @@ impl HeaderIds {
             self.block = bytes;
         }
         headers.items = read;
-        Ok(Outcome::Headers)
+        Ok(if is_changed { Outcome::Headers } else { Outcome::Unchanged })
     }
 
     /// Return the id that a name is written as.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::NotMine;
 
 /// Bytes of the batch, or a place in the buffer of the headers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes<'a> {
     Borrowed(&'a [u8]),
     Written { start: usize, end: usize },
