@@ -106,7 +106,7 @@ CRATES := $(shell find native -name target -prune -o -name '*.rs' -print -o -nam
 .venv-native/.ready: pyproject.toml requirements/dev.txt
 	$(call make_environment,.venv-native)
 	@echo "installing into .venv-native"
-	@.venv-native/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/dev.txt --editable '.[test]'
+	@.venv-native/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/dev.txt --editable '.[test,spark]'
 	@touch $@
 
 .venv-native/.built: .venv-native/.ready requirements/native.txt $(CRATES)
@@ -195,7 +195,7 @@ NEEDS_THE_CONNECTOR := $(patsubst %,tests/spark/test_%.py,kills foreach_batch le
 NATIVE_TESTS := tests/native tests/attacks tests/vectors tests/unit/core tests/unit/interceptors \
 	$(patsubst %,tests/property/test_%.py,batches chains) \
 	$(patsubst %,tests/unit/clients/test_%.py,bad_input verified) \
-	$(patsubst %,tests/unit/ops/test_%.py,dictionaries tail verify)
+	$(patsubst %,tests/unit/ops/test_%.py,dictionaries tail verify) tests/spark/test_native_steps.py
 
 define test_native
 $(CARGO) test --quiet --manifest-path native/Cargo.toml && \

@@ -25,8 +25,6 @@ TOPIC = "airports"
 collect_ignore_glob = (
     [] if find_spec("headerware_native") or os.environ.get("HEADERWARE_REQUIRE_NATIVE") else ["test_*.py"]
 )
-collect_ignore = [] if find_spec("pyspark") else ["test_arrow.py"]
-"""pyspark is not there where only the extra ``test`` is installed."""
 
 
 @pytest.fixture

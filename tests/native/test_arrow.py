@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from headerware import Chain, Headers, Record
 from headerware.core import native, runner
 from headerware.core.batch import ArrowColumn, Batch
-from headerware.interceptors import Compress, Dedup, Encrypt, Lineage, Sign, Slice, Trail
+from headerware.interceptors import Compress, Dedup, Encrypt, HeaderIds, Lineage, Sign, Slice, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
@@ -300,6 +300,15 @@ class TestDecode:
         good = sent(draw, steps())
         assert compare(decoding(steps), [frame(draw, good) for _ in range(4)]).taken >= 2 * ROWS
 
+    @pytest.mark.parametrize("form", ["packed", "keys"])
+    def test_header_ids(self, keyring: str, form: Any) -> None:
+        def steps() -> list[Any]:
+            return [Trail(), Compress(), Sign(keyring=keyring, key_id="hmac"), HeaderIds(form=form)]
+
+        draw = random.Random(9)
+        good = sent(draw, steps())
+        assert compare(decoding(steps), [frame(draw, good) for _ in range(3)]).taken >= 2 * ROWS
+
     def test_counted_topics(self, keyring: str) -> None:
         def steps() -> list[Any]:
             return [Lineage(), Trail(), Sign(keyring=keyring, key_id="hmac")]
@@ -362,6 +371,15 @@ class TestEncode:
             batches.append(frame(draw, rows, large=large))
         watched = compare(self.task(steps), batches)
         assert watched.taken >= 3 * ROWS
+
+    @pytest.mark.parametrize("form", ["packed", "keys"])
+    def test_header_ids(self, form: Any) -> None:
+        draw = random.Random(13)
+        some = [Headers([("a", None), (name, b""), ("b", b"1")]) for name in ("9.9.9.9", "0.0.0.5", "c")]
+        rows = [plain(draw).with_headers(draw.choice(some)) for _ in range(ROWS)]
+        steps = [Trail(service="s"), HeaderIds(form=form)]
+        watched = compare(self.task(lambda: steps), [frame(draw, rows) for _ in range(3)])
+        assert watched.taken >= 2 * ROWS
 
     def test_frames_without_headers_keys_or_partitions(self, keyring: str) -> None:
         def steps() -> list[Any]:
