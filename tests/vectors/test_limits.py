@@ -68,7 +68,7 @@ LARGE: Final = [10**digits - 1 for digits in range(1, 20)]
 IN_CODE: Final[dict[str, int]] = {
     "`hw.trail`: its value": trail._MAX_TRAIL_BYTES,
     "`hw.trail`: a text, as it is written": trail._MAX_TEXT_BYTES,
-    "`hw.trail`: entries that were left out": trail._MAX_LEFT_OUT,
+    "`hw.trail`: entries that were left out": trail.MAX_LEFT_OUT,
     "`hw.trail`: entries": default(Trail, "max_entries"),
     "`hw.trail`: its value, when an entry is added": default(Trail, "max_bytes"),
     "`hw.compress`: the decompressed value": default(Compress, "max_decompressed_bytes"),

@@ -305,4 +305,4 @@ class TestTrailReading:
 
 class TestTrailDeclaration:
     def test_observes_from_its_place(self) -> None:
-        assert (Trail.type, Trail.role, Trail.place) == ("trail", Role.OBSERVE, Place.TRAIL)
+        assert (Trail.type, Trail().role, Trail.place) == ("trail", Role.OBSERVE, Place.TRAIL)
