@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.carry import AtWork
@@ -25,12 +26,10 @@ WHEN: Final = 1_767_225_600_000
 class Hops:
     """Services whose keys are in one keyring; a reader has the public halves of the honest ones."""
 
-    def __init__(self, folder: Path, algorithm: Any = "ed25519") -> None:
+    def __init__(self, folder: Path, algorithm: Any = "ed25519", *, create: bool = True) -> None:
         self.path = str(folder / "keys.json")
-        for service in SERVICES:
-            edit_keyring(
-                self.path, lambda ring, name=service: with_new_key(ring, name, algorithm), create=True
-            )
+        for service in SERVICES if create else ():
+            edit_keyring(self.path, partial(with_new_key, key_id=service, algorithm=algorithm), create=True)
         self.keyring = read_keyring(self.path)
         self.clock = WHEN
 

@@ -252,8 +252,9 @@ class TrailProver:
                 why = "its proof no longer says for which record it was made"
                 found.append(HopProof(state="broken", reason=why))
             else:
-                sent_on = any(not _is_only_read(later) for later in reading.entries[at + 1 :])
-                found.append(self._hop(entry, hop, links[at], now_ms, sent_on=at == last and sent_on))
+                after = at + 1 < len(reading) and history.hops[at + 1].kind == _NONE
+                sent_on = after and not _is_only_read(reading[at + 1])
+                found.append(self._hop(entry, hop, links[at], now_ms, sent_on=sent_on))
         return tuple(found)
 
     def _hop(
@@ -263,7 +264,7 @@ class TrailProver:
         key = next((key for key in candidates if self._fits(key, hop, link)), None)
         if key is None:
             if sent_on:
-                why = "a later hop, which has no proof, has sent the record on, perhaps changed"
+                why = "the next hop, which has no proof, has sent the record on, perhaps changed"
                 return HopProof(state="unproven", reason=why)
             if not candidates:
                 return HopProof(state="unproven", reason="its key is not in the keyring")
@@ -657,7 +658,7 @@ def _history(value: bytes, proofs: bytes | None) -> _History:
     """
     start, *entries = value.split(b",")
     left_out = count_left_out(start)
-    folded, link, hops, seen = (0, _NO_LINK, [], None) if proofs is None else _decode(proofs)
+    folded, link, hops, seen = (0, _NO_LINK, [], None) if proofs is None else read_proofs(proofs)
     expected = min(left_out + 1, MAX_LEFT_OUT) if left_out else 0
     later = hops[1:]
     lost = bool(hops) and folded != expected
@@ -670,7 +671,7 @@ def _history(value: bytes, proofs: bytes | None) -> _History:
     return _History(tuple(entries), left_out, link, tuple(found), lost, seen)
 
 
-def _decode(value: bytes) -> tuple[int, bytes, list[_Hop], bytes | None]:
+def read_proofs(value: bytes) -> tuple[int, bytes, list[_Hop], bytes | None]:
     """Return the number and link of the last folded entry, the hops, and the digest that was seen."""
     layout = decode_text(value, PROOF_HEADER)
     reader = _Reader(layout)
