@@ -624,20 +624,34 @@ class _History(NamedTuple):
 
     def encode(self, *, dropped: int) -> bytes | None:
         """Return the header's value without some entries from the second on; None if it has no proof."""
-        left_out, folded = min(self.left_out + dropped, MAX_LEFT_OUT), self.folded
+        left_out, link = min(self.left_out + dropped, MAX_LEFT_OUT), self.folded
         if dropped:
-            folded = self.settled().links()[dropped]
+            link = self.settled().links()[dropped]
         hops = [self.hops[0], *self.hops[dropped + 1 :]]
         while hops and hops[-1].kind == _NONE:
             hops.pop()
         if not hops:
             return None
-        parts = [bytes((_VERSION,)), _u16.pack(min(left_out + 1, MAX_LEFT_OUT) if left_out else 0)]
-        if left_out:
-            parts.append(folded)
-        for hop in hops:
+        folded = min(left_out + 1, MAX_LEFT_OUT) if left_out else 0
+        return Proofs(folded, link, tuple(hops), self.seen if hops[-1].salted else None).encode()
+
+
+class Proofs(NamedTuple):
+    """What ``hw.trail.proof`` holds: see the layout."""
+
+    folded: int = 0
+    link: bytes = _NO_LINK
+    hops: tuple[_Hop, ...] = ()
+    seen: bytes | None = None
+
+    def encode(self) -> bytes:
+        """Return the header's value."""
+        parts = [bytes((_VERSION,)), _u16.pack(self.folded)]
+        if self.folded:
+            parts.append(self.link)
+        for hop in self.hops:
             parts += _encode_hop(hop)
-        if self.seen is not None and hops[-1].salted:
+        if self.seen is not None:
             parts += (_u16.pack(_SEEN << 13), self.seen)
         return encode_text(b"".join(parts))
 
@@ -658,21 +672,25 @@ def _history(value: bytes, proofs: bytes | None) -> _History:
     """
     start, *entries = value.split(b",")
     left_out = count_left_out(start)
-    folded, link, hops, seen = (0, _NO_LINK, [], None) if proofs is None else read_proofs(proofs)
+    folded, link, hops, seen = Proofs() if proofs is None else read_proofs(proofs)
     expected = min(left_out + 1, MAX_LEFT_OUT) if left_out else 0
     later = hops[1:]
     lost = bool(hops) and folded != expected
     if lost:
         gone = max(expected, 1) - max(folded, 1)
-        later = later[gone:] if gone > 0 else []
+        later = later[gone:] if gone > 0 else ()
         link = _NO_LINK
     found = [*hops[:1], *later][: len(entries)]
     found += [_NO_PROOF] * (len(entries) - len(found))
     return _History(tuple(entries), left_out, link, tuple(found), lost, seen)
 
 
-def read_proofs(value: bytes) -> tuple[int, bytes, list[_Hop], bytes | None]:
-    """Return the number and link of the last folded entry, the hops, and the digest that was seen."""
+def read_proofs(value: bytes | None) -> Proofs:
+    """Decode the value of one ``hw.trail.proof`` header.
+
+    Raises:
+        WireFormatError: it does not follow spec/trail.md.
+    """
     layout = decode_text(value, PROOF_HEADER)
     reader = _Reader(layout)
     if (version := reader.take(1)[0]) != _VERSION:
@@ -704,7 +722,7 @@ def read_proofs(value: bytes) -> tuple[int, bytes, list[_Hop], bytes | None]:
             raise WireFormatError(f"{PROOF_HEADER}: expected proofs of at most {MAX_HOPS} entries")
     if not hops or hops[-1].kind == _NONE:
         raise WireFormatError(f"{PROOF_HEADER}: expected a proof at its end")
-    return folded, link, hops, seen
+    return Proofs(folded, link, tuple(hops), seen)
 
 
 class _Reader:

@@ -119,7 +119,8 @@ def hint_by_the_prose(case: dict[str, Any]) -> int:
 
 
 def key_by_the_prose(case: dict[str, Any]) -> bytes:
-    return bytes([len(case["key_id"])]) + case["key_id"].encode() + u16(case["key_version"])
+    key_id: bytes = case["key_id"].encode()
+    return bytes([len(key_id)]) + key_id + u16(case["key_version"])
 
 
 def beginning_by_the_prose(case: dict[str, Any], kind: int) -> bytes:
