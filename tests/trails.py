@@ -27,6 +27,7 @@ class Hops:
     """Services whose keys are in one keyring; a reader has the public halves of the honest ones."""
 
     def __init__(self, folder: Path, algorithm: Any = "ed25519", *, create: bool = True) -> None:
+        self.folder = folder
         self.path = str(folder / "keys.json")
         for service in SERVICES if create else ():
             edit_keyring(self.path, partial(with_new_key, key_id=service, algorithm=algorithm), create=True)

@@ -97,6 +97,8 @@ _SKEW_MS: Final = 60_000
 _KEPT: Final = 2
 """The first entry and the latest are never dropped."""
 
+_OWN_COVERED: Final = frozenset({"hw.owner", "hw.schema", "hw.source", "hw.source.key", "hw.source.record"})
+"""Headers of Headerware that are the same at each reader of a record; no step to the right adds them."""
 _ADDED_LATER: Final = frozenset(
     {"traceparent", "tracestate", "baggage", "b3", "uber-trace-id", "x-amzn-trace-id"}
 )
@@ -147,6 +149,9 @@ class TrailProof(msgspec.Struct, frozen=True, kw_only=True):
     def is_proven(self) -> bool:
         """Whether each hop is proven, and the last one for this record."""
         return self.problem is None
+
+
+_NOT_CHECKED: Final = HopProof(state="unproven", reason="a later hop is not proven")
 
 
 def prove_trail(
@@ -202,8 +207,13 @@ class TrailProver:
         *,
         cluster: str | None = None,
         delivered: bool = False,
+        thorough: bool = True,
     ) -> TrailProof:
-        """Return the proof of a record from its topic, or, if it was ``delivered``, as a consumer gave it."""
+        """Return the proof of a record from its topic, or, if it was ``delivered``, as a consumer gave it.
+
+        Unless it is ``thorough``, no hop before an unproven or broken one is checked: then a forged record
+        costs one signature, however many proofs it has.
+        """
         if keyring is not self._keyring:
             self._use(keyring)
         value, proofs = _last_of(record.headers)
@@ -217,7 +227,7 @@ class TrailProver:
         except WireFormatError as error:
             why = HopProof(state="unproven", reason=f"its proofs cannot be read: {error}")
             return TrailProof(trail=reading, hops=(why,) * len(reading), problem=why.reason)
-        hops = self._hops(history, reading, record, now_ms, delivered=delivered)
+        hops = self._hops(history, reading, record, now_ms, delivered=delivered, thorough=thorough)
         return TrailProof(trail=reading, hops=hops, problem=self._problem(reading, hops, record, cluster))
 
     def _use(self, keyring: Keyring) -> None:
@@ -228,7 +238,14 @@ class TrailProver:
                 self._by_hint.setdefault(_hint(key), []).append(key)
 
     def _hops(
-        self, history: _History, reading: TrailReading, record: Record, now_ms: int | None, *, delivered: bool
+        self,
+        history: _History,
+        reading: TrailReading,
+        record: Record,
+        now_ms: int | None,
+        *,
+        delivered: bool,
+        thorough: bool,
     ) -> tuple[HopProof, ...]:
         last = history.last
         if last is not None and history.hops[last].salted:
@@ -236,17 +253,15 @@ class TrailProver:
             links = history.resolved(digest).links()
         else:
             links = history.links()
-        found = []
-        for at, (entry, hop) in enumerate(zip(reading, history.hops, strict=True)):
+        found: list[HopProof] = []
+        for at in reversed(range(len(reading))):
+            if not thorough and found and found[-1].state not in {"proven", "read"}:
+                found.append(_NOT_CHECKED)
+                continue
+            entry, hop = reading[at], history.hops[at]
             if delivered and at == len(reading) - 1 and hop.kind == _NONE and _is_only_read(entry):
                 found.append(HopProof(state="read"))
-            elif hop.kind == _NONE:
-                found.append(HopProof(state="unproven", reason="it has no proof"))
-            elif at and history.lost:
-                why = "entries before it were dropped by a service that does not sign its trail"
-                found.append(HopProof(state="unproven", reason=why))
-            elif hop.salted and at != last:
-                why = "no service has noted the digest of the record that it sent"
+            elif why := _why_unknown(history, at):
                 found.append(HopProof(state="unproven", reason=why))
             elif not hop.salted and at == last:
                 why = "its proof no longer says for which record it was made"
@@ -255,7 +270,7 @@ class TrailProver:
                 after = at + 1 < len(reading) and history.hops[at + 1].kind == _NONE
                 sent_on = after and not _is_only_read(reading[at + 1])
                 found.append(self._hop(entry, hop, links[at], now_ms, sent_on=sent_on))
-        return tuple(found)
+        return tuple(reversed(found))
 
     def _hop(
         self, entry: TrailEntry, hop: _Hop, link: bytes, now_ms: int | None, *, sent_on: bool
@@ -321,6 +336,8 @@ class TrailProver:
                 who = reading[at].by_whom
                 named = "" if who is None else f" of {printable(who)!r}"
                 return f"hop {at + 1}{named} is {hop.state}: {hop.reason}"
+        if reading.left_out and not any(hop.state == "proven" for hop in hops[1:]):
+            return "no hop has signed how many entries were left out"
         latest = next((entry for entry in reversed(reading.entries) if not _is_only_read(entry)), None)
         if latest is None:
             return "no hop has sent it"
@@ -439,7 +456,13 @@ class SignedTrailStep(TrailStep):
 
     def _proven(self, record: Record, now_ms: int) -> TrailProof:
         try:
-            return self._prover.prove(record, self._file.current(now_ms), now_ms, cluster=self._cluster)
+            return self._prover.prove(
+                record,
+                self._file.current(now_ms),
+                now_ms,
+                cluster=self._cluster,
+                thorough=self._always_proves,
+            )
         except WireFormatError as error:
             return TrailProof(trail=TrailReading(), problem=f"its trail cannot be read: {error}")
 
@@ -767,7 +790,9 @@ def _digests() -> Callable[[bytes, Record], bytes]:
 def is_covered(name: str) -> bool:
     """Return whether the digest of a record covers a header of this name."""
     folded = name.casefold()
-    return not (is_own(name) or folded in _ADDED_LATER or folded.startswith(_ADDED_LATER_PREFIXES))
+    return name in _OWN_COVERED or not (
+        is_own(name) or folded in _ADDED_LATER or folded.startswith(_ADDED_LATER_PREFIXES)
+    )
 
 
 def _statement(key: Key) -> bytes:
@@ -793,6 +818,18 @@ def _last_of(headers: Headers) -> tuple[bytes | None, bytes | None]:
     values = [headers.all(name) for name in (TRAIL_HEADER, PROOF_HEADER)]
     trail, proofs = (found[-1] if found else None for found in values)
     return trail, proofs
+
+
+def _why_unknown(history: _History, at: int) -> str | None:
+    """Return why the proof of an entry cannot be checked, or None if it can."""
+    hop = history.hops[at]
+    if hop.kind == _NONE:
+        return "it has no proof"
+    if at and history.lost:
+        return "entries before it were dropped by a service that does not sign its trail"
+    if hop.salted and at != history.last:
+        return "no service has noted the digest of the record that it sent"
+    return None
 
 
 def _is_only_read(entry: TrailEntry) -> bool:

@@ -71,7 +71,8 @@ def timeline(
     before: TrailEntry | None = None
     for index, entry in enumerate(trail):
         if index == 1 and trail.left_out:
-            steps.append(_left_out(trail.left_out))
+            is_covered = len(hops) > 1 and hops[1].state == "proven"
+            steps.append(_left_out(trail.left_out, is_covered=is_covered))
         elif before is not None:
             steps.extend(_gap(before, entry))
         steps.append(_step(entry, before, hops[index] if index < len(hops) else None))
@@ -159,10 +160,10 @@ def _missing(what: str) -> TimelineStep:
     return TimelineStep(kind="gap", text=f"{what} by something that leaves no entry")
 
 
-def _left_out(count: int) -> TimelineStep:
-    return TimelineStep(
-        kind="left_out", text=f"{counted(count, 'entry', 'entries')} left out to keep the trail short"
-    )
+def _left_out(count: int, *, is_covered: bool = False) -> TimelineStep:
+    covered = ", covered by the next hop's signature" if is_covered else ""
+    text = f"{counted(count, 'entry', 'entries')} left out to keep the trail short{covered}"
+    return TimelineStep(kind="left_out", text=text)
 
 
 _NOWHERE: ClusterAndTopic = (None, None)

@@ -12,7 +12,7 @@ from headerware.core.errors import SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.trail import PROOF_HEADER, TRAIL_HEADER, Trail
-from headerware.interceptors.trail_proof import MAX_HOPS, prove_trail
+from headerware.interceptors.trail_proof import MAX_HOPS, TrailProver, prove_trail
 from tests.trails import ORDER, Hops, own_headers, proofs_of, trail_of, with_trail
 
 if TYPE_CHECKING:
@@ -116,6 +116,16 @@ class TestEntries:
         both = with_trail(record, trail_of(record).replace(start, b"1;left=5"), proofs(bytes(changed)))
         assert hops.states(both)[1] == "broken"
 
+    def test_nobody_says_that_entries_were_left_out_after_the_only_one(self, hops: Hops) -> None:
+        record = hops.send("shop")
+        found = layout(record)
+        forged = with_trail(
+            record, b"1;left=7" + trail_of(record)[1:], proofs(b"\x01\0\x08" + bytes(32) + found[3:])
+        )
+        assert hops.states(forged) == ["proven"]
+        assert "how many entries were left out" in (hops.prove(forged).problem or "")
+        assert "how many entries were left out" in refusal(hops, forged)
+
     def test_nobody_swaps_hops(self, hops: Hops) -> None:
         record = hops.three()
         entries, signed = parts(record)
@@ -203,6 +213,18 @@ class TestRecords:
         assert hops.states(sent) == ["proven", "proven"]
         (plain,) = Chain([Trail(service="payment", cluster="eu")]).open(hops.context()).consume([forged])
         assert hops.states(hops.send("payment", plain.replace(topic="paid", value=b"x")))[0] == "broken"
+
+    def test_a_service_that_reads_without_proofs_and_signs_takes_what_was_seen_from_anybody(
+        self, hops: Hops
+    ) -> None:
+        """Said in spec/trail.md: the chain that reads must be signed, too."""
+        record = hops.send("shop")
+        digest = layout(hops.read("payment", record))[-16:]
+        forged = with_trail(record, proofs=proofs(layout(record) + b"\xe0\0" + digest)).replace(value=b"x")
+        (plain,) = Chain([Trail(service="payment", cluster="eu")]).open(hops.context()).consume([forged])
+        sent = hops.send("payment", plain.replace(topic="paid", value=b"y"))
+        assert hops.states(sent) == ["proven", "proven"]
+        assert hops.states(hops.forward("payment", forged, "paid", b"y")) == ["broken", "proven"]
 
     def test_a_record_is_not_proven_in_another_topic(self, hops: Hops) -> None:
         record = hops.send("shop").replace(topic="refunds")
@@ -293,6 +315,18 @@ class TestGarbage:
         assert f"at most {MAX_HOPS}" in (hops.prove(flood).problem or "")
         entries = trail_of(record) + ENTRY * 1_000
         assert not hops.prove(with_trail(record, entries, proofs_of(flood))).is_proven
+
+    def test_a_forged_record_costs_one_signature(self, hops: Hops, monkeypatch: pytest.MonkeyPatch) -> None:
+        record = hops.send("shop")
+        one = layout(record)[3:]
+        forged = with_trail(record, trail_of(record) + ENTRY * 500, proofs(b"\x01\0\0" + one * 501))
+        tried: list[object] = []
+        fits = TrailProver._fits
+        monkeypatch.setattr(
+            TrailProver, "_fits", lambda self, *given: tried.append(given) or fits(self, *given)
+        )
+        assert "hop 501 of 'audit' is broken" in refusal(hops, forged)
+        assert len(tried) == 1
 
     def test_what_others_wrote_does_not_make_headers_grow(self, hops: Hops) -> None:
         record = hops.send("shop")

@@ -47,12 +47,13 @@ def prefixed(value: bytes | None) -> bytes:
 
 
 def digest_by_the_prose(record: dict[str, Any], salt: bytes) -> bytes:
+    own = ("hw.owner", "hw.schema", "hw.source", "hw.source.key", "hw.source.record")
     out_of = ("hw.", "headerware.", "x-b3-", "x-datadog-", "uberctx-")
     named = ("traceparent", "tracestate", "baggage", "b3", "uber-trace-id", "x-amzn-trace-id")
     headers = [
         pair
         for pair in record["headers"]
-        if not pair[0].lower().startswith(out_of) and pair[0].lower() not in named
+        if pair[0] in own or (not pair[0].lower().startswith(out_of) and pair[0].lower() not in named)
     ]
     key, value = unhex(record["key_hex"]), unhex(record["value_hex"])
     out = b"headerware/hw.trail.proof/record/1" + salt

@@ -120,6 +120,11 @@ class TestOptions:
 
 
 class TestHop:
+    def test_is_about_the_schema_of_the_value(self, hops: Hops) -> None:
+        record = hops.send("shop", ORDER.with_headers(Headers([("hw.schema", b"AAAA")])))
+        other = Headers([("hw.schema", b"AAAB"), *record.headers[1:]])
+        assert (hops.states(record), hops.states(record.with_headers(other))) == (["proven"], ["broken"])
+
     def test_costs_at_most_110_bytes(self, hops: Hops) -> None:
         record = hops.send("shop")
         sizes = [len(proofs_of(record))]
@@ -166,7 +171,11 @@ class TestHop:
             ("tenant", True),
             ("content-type", True),
             ("x-request-id", True),
-            ("hw.owner", False),
+            ("hw.owner", True),
+            ("hw.schema", True),
+            ("HW.Owner", False),
+            ("hw.expires", False),
+            ("hw.contract", False),
             ("HW.sig", False),
             ("~F", False),
             ("traceparent", False),
