@@ -10,7 +10,7 @@ Header ``hw.trail.proof``, base64 of version 1:
     16      digest of the record that the hop sent; while no other hop has read that record, its salt
     n       kind 1: a signature of 64 bytes; kind 2: one of 32 bytes; kind 3: u16 length and a signature;
             kind 4: u16 length, and index, count, path and signature as in a batch of hw.sig
-    then, within a chain that has read the record, and never on the wire:
+    then, from the chain that has read the record to the chain that sends it on:
     u16     0xE000
     16      digest of the record that was read
 
@@ -159,6 +159,7 @@ def prove_trail(
     keyring: Keyring,
     *,
     signers: Iterable[str] = (),
+    accept_origins: Iterable[str] = (),
     now_ms: int | None = None,
 ) -> TrailProof:
     """Return which hops of a record's trail are proven.
@@ -167,16 +168,18 @@ def prove_trail(
     value as bytes. If a consumer with ``trail`` has delivered it, its own entry is the last one, ``read``.
 
     Args:
-        record: the record, with its key, value and headers.
+        record: the record, with its topic, key, value and headers.
         keyring: the keys of the services, of which the public halves are enough.
         signers: services that keys may speak for, as in the options of ``trail``.
+        accept_origins: topics, besides the record's own, into which the last hop may have sent it, as in the
+            options of ``trail``; clusters are not compared.
         now_ms: the clock that ``not_before`` of keys is compared with, in milliseconds since the epoch; None
             compares it only with the time of the entry.
 
     Raises:
         WireFormatError: the trail itself does not follow spec/trail.md.
     """
-    return TrailProver(signers).prove(record, keyring, now_ms, delivered=True)
+    return TrailProver(signers, Origins(accept_origins)).prove(record, keyring, now_ms, delivered=True)
 
 
 class TrailProver:
@@ -184,11 +187,10 @@ class TrailProver:
 
     Args:
         signers: as in :func:`prove_trail`.
-        origins: the topics, other than its own, in which the last hop of a record may have left it; None does
-            not compare topics.
+        origins: the topics, besides the record's own, into which its last hop may have sent it.
     """
 
-    def __init__(self, signers: Iterable[str], origins: Origins | None = None) -> None:
+    def __init__(self, signers: Iterable[str], origins: Origins) -> None:
         self._services: Final[dict[str, list[str]]] = {}
         for key_id, _, service in (each.rpartition("=") for each in signers):
             self._services.setdefault(key_id, []).append(service)
@@ -341,13 +343,11 @@ class TrailProver:
         latest = next((entry for entry in reversed(reading.entries) if not _is_only_read(entry)), None)
         if latest is None:
             return "no hop has sent it"
-        if self._origins is not None and (
-            problem := self._origins.problem(
-                latest.produced_into_cluster or "",
-                latest.produced_into_topic or "",
-                own=cluster,
-                found_in=record.topic,
-            )
+        if problem := self._origins.problem(
+            latest.produced_into_cluster or "",
+            latest.produced_into_topic or "",
+            own=cluster,
+            found_in=record.topic,
         ):
             return f"its last hop sent it {problem}"
         return None
@@ -789,10 +789,10 @@ def _digests() -> Callable[[bytes, Record], bytes]:
 
 def is_covered(name: str) -> bool:
     """Return whether the digest of a record covers a header of this name."""
+    if is_own(name):
+        return name in _OWN_COVERED
     folded = name.casefold()
-    return name in _OWN_COVERED or not (
-        is_own(name) or folded in _ADDED_LATER or folded.startswith(_ADDED_LATER_PREFIXES)
-    )
+    return not (folded in _ADDED_LATER or folded.startswith(_ADDED_LATER_PREFIXES))
 
 
 def _statement(key: Key) -> bytes:

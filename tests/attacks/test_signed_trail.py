@@ -229,6 +229,8 @@ class TestRecords:
     def test_a_record_is_not_proven_in_another_topic(self, hops: Hops) -> None:
         record = hops.send("shop").replace(topic="refunds")
         assert "for topic 'orders'" in refusal(hops, record)
+        assert "for topic 'orders'" in (hops.prove(record).problem or "")
+        assert hops.prove(record, accept_origins=["eu/orders"]).is_proven
         allowed = hops.read("payment", record, require="enforce", accept_origins=("eu/orders",))
         assert allowed.value == ORDER.value
 
@@ -321,10 +323,12 @@ class TestGarbage:
         one = layout(record)[3:]
         forged = with_trail(record, trail_of(record) + ENTRY * 500, proofs(b"\x01\0\0" + one * 501))
         tried: list[object] = []
-        fits = TrailProver._fits
-        monkeypatch.setattr(
-            TrailProver, "_fits", lambda self, *given: tried.append(given) or fits(self, *given)
-        )
+
+        def fits(_prover: TrailProver, _key: object, hop: object, _link: object) -> bool:
+            tried.append(hop)
+            return False
+
+        monkeypatch.setattr(TrailProver, "_fits", fits)
         assert "hop 501 of 'audit' is broken" in refusal(hops, forged)
         assert len(tried) == 1
 

@@ -30,7 +30,7 @@ from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.interceptors.trace import Trace
 from headerware.interceptors.trail import PROOF_HEADER, TRAIL_HEADER, Trail, read_trail
-from headerware.interceptors.trail_proof import PROVEN, is_covered, prove_trail
+from headerware.interceptors.trail_proof import PROVEN, is_covered, prove_trail, read_proofs
 from headerware.keyring import read_keyring, with_new_key, with_revocation, with_rotation
 from headerware.keyring.writing import edit_keyring
 from tests.trails import ORDER, WHEN, Hops, proofs_of, trail_of, with_trail
@@ -262,6 +262,11 @@ class TestGoingOn:
         assert hops.states(middle) == ["proven" if keeps else "unproven", "unproven"]
         sent = hops.forward("packing", middle, "packed", b"1")
         assert hops.states(sent) == ["proven" if keeps else "unproven", "unproven", "proven"]
+
+    def test_what_was_seen_is_not_sent(self, hops: Hops) -> None:
+        read = hops.read("payment", hops.send("shop"))
+        sent = hops.send("payment", read.replace(topic="paid"))
+        assert (read_proofs(proofs_of(read)).seen is None, read_proofs(proofs_of(sent)).seen) == (False, None)
 
     def test_proofs_and_trail_go_on_together_or_not_at_all(self, hops: Hops) -> None:
         read = hops.read("payment", hops.send("shop"))
