@@ -118,9 +118,9 @@ class Trail(Interceptor, frozen=True, kw_only=True):
         require: what happens to a consumed record whose trail is missing or not proven: ``off`` passes it
             without verifying anything, ``warn`` counts it and logs each topic once, ``enforce`` refuses it.
             False and True mean off and enforce.
-        accept_origins: other topics whose records are proven here, too, if a mirror copies them byte for byte
-            without an entry: ``cluster/topic``, in which ``*`` and ``?`` are wildcards, and ``{topic}`` is
-            the topic that is read.
+        accept_origins: other topics whose records are proven here, and at each hop before, if a mirror copies
+            them byte for byte without an entry: ``cluster/topic``, in which ``*`` and ``?`` are wildcards,
+            and ``{topic}`` is the topic that is read.
         batch_records: how many records that are sent together one signature covers at most, 1 to 65,535, as
             in ``sign``. It pays for asymmetric keys when signing takes more time than can be spent: each
             record has a path of 32 bytes for each doubling in addition to the signature.

@@ -171,8 +171,8 @@ def prove_trail(
         record: the record, with its topic, key, value and headers.
         keyring: the keys of the services, of which the public halves are enough.
         signers: services that keys may speak for, as in the options of ``trail``.
-        accept_origins: topics, besides the record's own, into which the last hop may have sent it, as in the
-            options of ``trail``; clusters are not compared.
+        accept_origins: topics whose records may have been copied without an entry, as in the options of
+            ``trail``; the cluster of the record itself is not compared.
         now_ms: the clock that ``not_before`` of keys is compared with, in milliseconds since the epoch; None
             compares it only with the time of the entry.
 
@@ -187,7 +187,7 @@ class TrailProver:
 
     Args:
         signers: as in :func:`prove_trail`.
-        origins: the topics, besides the record's own, into which its last hop may have sent it.
+        origins: the topics whose records may have been copied to the topic where they are found.
     """
 
     def __init__(self, signers: Iterable[str], origins: Origins) -> None:
@@ -340,17 +340,22 @@ class TrailProver:
                 return f"hop {at + 1}{named} is {hop.state}: {hop.reason}"
         if reading.left_out and not any(hop.state == "proven" for hop in hops[1:]):
             return "no hop has signed how many entries were left out"
+        for at in range(1 + bool(reading.left_out), len(reading)):
+            entry = reading[at]
+            if entry.read_from_topic is not None and (
+                why := self._copied(reading[at - 1], entry.read_from_cluster, entry.read_from_topic)
+            ):
+                return f"hop {at} sent it {why}, by hop {at + 1}"
         latest = next((entry for entry in reversed(reading.entries) if not _is_only_read(entry)), None)
         if latest is None:
             return "no hop has sent it"
-        if problem := self._origins.problem(
-            latest.produced_into_cluster or "",
-            latest.produced_into_topic or "",
-            own=cluster,
-            found_in=record.topic,
-        ):
-            return f"its last hop sent it {problem}"
-        return None
+        why = self._copied(latest, cluster, record.topic)
+        return None if why is None else f"its last hop sent it {why}"
+
+    def _copied(self, sent: TrailEntry, cluster: str | None, topic: str) -> str | None:
+        """Return why a record may not have come to a topic, as the end of a sentence; None if it may."""
+        into = sent.produced_into_cluster or "", sent.produced_into_topic or ""
+        return self._origins.problem(*into, own=cluster, found_in=topic)
 
 
 class SignedTrailStep(TrailStep):

@@ -164,6 +164,16 @@ class TestEntries:
 
 
 class TestRecords:
+    def test_nobody_cuts_the_end_off_before_a_service_that_does_not_look(self, hops: Hops) -> None:
+        """The services before the cut and after it have signed, and name different topics."""
+        first = hops.send("shop").replace(topic="paid")  # as if payment had never sent it there
+        record = hops.forward("packing", first, "packed", b"1")
+        assert hops.states(record) == ["proven", "proven"]
+        expected = "hop 1 sent it for topic 'orders' of cluster 'eu', found in topic 'paid'"
+        assert expected in (hops.prove(record).problem or "")
+        assert expected in refusal(hops, record)
+        assert hops.prove(record, accept_origins=["eu/orders"]).is_proven
+
     def test_nobody_moves_a_trail_to_another_record(self, hops: Hops) -> None:
         one, other = hops.send("shop"), hops.send("shop", ORDER.replace(value=b'{"id": 2}'))
         moved = other.with_headers(
