@@ -250,11 +250,8 @@ class TrailProver:
         thorough: bool,
     ) -> tuple[HopProof, ...]:
         last = history.last
-        if last is not None and history.hops[last].salted:
-            digest = self._digest(history.hops[last].digest, record)
-            links = history.resolved(digest).links()
-        else:
-            links = history.links()
+        digest = _digest_of_last(history, record, self._digest)
+        links = (history if digest is None else history.resolved(digest)).links()
         found: list[HopProof] = []
         for at in reversed(range(len(reading))):
             if not thorough and found and found[-1].state not in {"proven", "read"}:
@@ -480,10 +477,7 @@ class SignedTrailStep(TrailStep):
             history = _history(value, proofs).recovered()
         except WireFormatError:
             return record  # what cannot be read stays as it is
-        last = history.last
-        seen = None
-        if last is not None and history.hops[last].salted:
-            seen = self._digest(history.hops[last].digest, record)
+        seen = _digest_of_last(history, record, self._digest)
         try:
             pairs = self._within_bounds(value, history._replace(seen=seen))
         except WireFormatError:
@@ -823,6 +817,22 @@ def _last_of(headers: Headers) -> tuple[bytes | None, bytes | None]:
     values = [headers.all(name) for name in (TRAIL_HEADER, PROOF_HEADER)]
     trail, proofs = (found[-1] if found else None for found in values)
     return trail, proofs
+
+
+def _digest_of_last(
+    history: _History, record: Record, digest: Callable[[bytes, Record], bytes]
+) -> bytes | None:
+    """Return the digest of a record that was read, with the salt of the last proof; None if it has none.
+
+    No signer signs zero bytes as a digest, so they fit no proof.
+    """
+    last = history.last
+    if last is None or not history.hops[last].salted:
+        return None
+    try:
+        return digest(history.hops[last].digest, record)
+    except SignatureError:  # a header has a name that no signer can sign
+        return _NO_DIGEST
 
 
 def _why_unknown(history: _History, at: int) -> str | None:

@@ -357,6 +357,12 @@ class TestGarbage:
         assert hops.states(hops.forward("payment", forged, "paid", b"1"))[-1] == "proven"
         assert refusal(hops, forged)
 
+    def test_a_name_that_nobody_can_sign_stops_only_readers_that_require_proofs(self, hops: Hops) -> None:
+        record = hops.send("shop")
+        odd = record.with_headers(Headers.trusted((("a\0b", b"1"), *record.headers)))
+        assert hops.states(hops.forward("payment", odd, "paid", b"1")) == ["broken", "proven"]
+        assert "hop 1 of 'shop' is broken" in refusal(hops, odd)
+
     def test_a_record_without_a_trail_is_refused_where_proofs_are_required(self, hops: Hops) -> None:
         assert "it has no trail" in refusal(hops, ORDER)
         removed = hops.send("shop").with_headers(ORDER.headers)
