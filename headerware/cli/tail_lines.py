@@ -238,10 +238,18 @@ def timeline_lines(record: TailedRecord) -> list[Text]:
             found_in=(record.cluster, record.topic),
             dead_letter_of=record.dead_letter_of,
             is_verified=is_verified,
+            hops=record.trail_hops or (),
+            problem=record.trail_problem,
         )
     if not record.trail.entries:
         return [Text("no trail", "dim")]
-    return trail_lines(record.trail, found_in=(None, record.topic), is_verified=is_verified)
+    return trail_lines(
+        record.trail,
+        found_in=(None, record.topic),
+        is_verified=is_verified,
+        hops=record.trail_hops or (),
+        problem=record.trail_problem,
+    )
 
 
 def part_text(part: Part, values: Values) -> str:

@@ -30,26 +30,31 @@ from headerware.core.printable import printable
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
-from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
+from headerware.interceptors.trail import Trail, TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.kafka.reader import Start, TopicReader
+from headerware.ops.trail_proofs import TrailProofs
 from headerware.ops.verify import Verification
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from confluent_kafka import Message
 
+    from headerware.interceptors.trail_proof import HopProof, TrailProof
     from headerware.interceptors.trail_timeline import ClusterAndTopic
 
 _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
+_PROOF_STYLES = {"proven": "green", "unproven": "yellow", "broken": "red", "read": "dim"}
 
 
 @click.command()
 @click.argument("topic", type=topic_name, required=False)
 @config_option(
-    "The chain's file, whose step sign verifies the records; without this, HEADERWARE_CONFIG names the file, "
-    "or nothing is verified.",
+    "The chain's file, whose step sign verifies the records, and whose signed trail proves their hops. "
+    "Without this, HEADERWARE_CONFIG names the file, or nothing is verified.",
     exists=False,
 )
 @cluster_options
@@ -80,7 +85,8 @@ def trail(
     changed by its readers: to see who has read a record of TOPIC, look at the topic that the reader wrote to.
 
     Anybody who may write to the topic can write any trail. With a chain that signs, each record is verified,
-    and the trail of a record without a valid signature is marked "(not verified)".
+    and the trail of a record without a valid signature is marked "(not verified)". With a chain whose trail
+    is signed, each entry is marked: proven, and by which key, not proven, or broken.
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
@@ -98,32 +104,41 @@ def trail(
         TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout_s) as reader,
         ExitStack() as stack,
     ):
-        verification = None
+        verification = proofs = None
         why = "no chain was given (-c)" if config is None else f"{config} does not sign {topic}"
         try:
-            verification = None if config is None else _verification(config, topic, reader.cluster_id)
+            if config is not None:
+                verification, proofs = _verification(config, topic, reader.cluster_id)
         except HeaderwareError as error:
             if not is_from_environment("config"):
                 raise
             why = f"{CONFIG_VARIABLE}: {error}"
-        if verification is not None:
-            stack.enter_context(closing(verification))
-        show = _RecordPrinter(reader.cluster_id, verification, as_json=as_json)
+        for opened in (verification, proofs):
+            if opened is not None:
+                stack.enter_context(closing(opened))
+        show = _RecordPrinter(reader.cluster_id, verification, proofs, as_json=as_json)
         reader.start(Start("last", count) if offset is None else Start("offset", offset), limit=count)
-        if verification is None and not as_json:
+        if verification is None and proofs is None and not as_json:
             click.echo(f"{printable(why)}: trails are as their writers claim", err=True)
         for batch in reader.to_end():
             for message in batch:
                 show(message)
 
 
-def _verification(config: str, topic: str, cluster_id: str | None) -> Verification | None:
-    """Return what verifies a topic's records; None if the chain does not sign them."""
+def _verification(
+    config: str, topic: str, cluster_id: str | None
+) -> tuple[Verification | None, TrailProofs | None]:
+    """Return what verifies a topic's records, and what proves their trails; None if the chain does not."""
     chain = load_chain(config)
-    if any(isinstance(step, Sign) and TopicPatterns(step.topics).matches(topic) for step in chain):
+    steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
+    signs = any(isinstance(step, Sign) for step in steps)
+    proves = any(isinstance(step, Trail) and step.signed for step in steps)
+    if signs or proves:
         log_nothing()  # a log line would appear among the records
-        return Verification(chain, topic, cluster_id=cluster_id)
-    return None
+    return (
+        Verification(chain, topic, cluster_id=cluster_id) if signs else None,
+        TrailProofs(chain, topic, cluster_id=cluster_id) if proves else None,
+    )
 
 
 def _check_usage(
@@ -145,9 +160,17 @@ def _check_usage(
 class _RecordPrinter:
     """Print the trail of each record; a message in slices has it in its first slice only."""
 
-    def __init__(self, cluster_id: str | None, verification: Verification | None, *, as_json: bool) -> None:
+    def __init__(
+        self,
+        cluster_id: str | None,
+        verification: Verification | None,
+        proofs: TrailProofs | None,
+        *,
+        as_json: bool,
+    ) -> None:
         self._cluster_id = cluster_id
         self._verification = verification
+        self._proofs = proofs
         self._as_json = as_json
         self._decode = HeaderIdCodec(_no_id, default_name_of).decode
         self._sliced: set[bytes] = set()
@@ -155,7 +178,7 @@ class _RecordPrinter:
     def __call__(self, message: Message) -> None:
         from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
-        record = record_of(message)
+        record = wire = record_of(message)
         found: dict[str, Any] = {
             "topic": record.topic,
             "partition": record.partition,
@@ -179,7 +202,10 @@ class _RecordPrinter:
             origin = origin_of(headers, record.topic)
             if origin is not None:
                 found |= {"cluster": self._cluster_id, "dead_letter_of": str(origin)}
-            _show(found, read_trail(headers), as_json=self._as_json)
+            reading, proof = read_trail(headers), None
+            if self._proofs is not None and slice_header is None and reading.entries:
+                proof = self._proofs.prove(wire)
+            _show(found, reading, proof, as_json=self._as_json)
         except (WireFormatError, HeaderError) as error:
             if self._as_json:
                 show_error(error, found)
@@ -191,9 +217,17 @@ def _no_id(name: str) -> None:
     """Return no id, because names are only decoded here."""
 
 
-def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -> None:
+def _show(
+    found: dict[str, Any] | None, trail: TrailReading, proof: TrailProof | None = None, *, as_json: bool
+) -> None:
     if as_json:
-        show_json((found or {}) | {"left_out": trail.left_out, "entries": trail.entries})
+        result = (found or {}) | {"left_out": trail.left_out, "entries": trail.entries}
+        if found is not None:
+            result |= {
+                "hops": None if proof is None else proof.hops,
+                "problem": None if proof is None else proof.problem,
+            }
+        show_json(result)
         return
     console = output_console()
     if found is not None:
@@ -206,7 +240,14 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
     origin = None if found is None else found.get("dead_letter_of")
     found_in = None if found is None else (found.get("cluster"), found["topic"])
     is_verified = None if found is None else found.get("verified")
-    for line in trail_lines(trail, found_in=found_in, dead_letter_of=origin, is_verified=is_verified):
+    for line in trail_lines(
+        trail,
+        found_in=found_in,
+        dead_letter_of=origin,
+        is_verified=is_verified,
+        hops=() if proof is None else proof.hops,
+        problem=None if proof is None else proof.problem,
+    ):
         console.print(Text("  ").append_text(line))
 
 
@@ -216,30 +257,36 @@ def trail_lines(
     found_in: ClusterAndTopic | None = None,
     dead_letter_of: str | None = None,
     is_verified: bool | None = None,
+    hops: Sequence[HopProof] = (),
+    problem: str | None = None,
 ) -> list[Text]:
     """Return the lines of a trail in columns for a terminal: when, how long after, who, and what.
 
     ``found_in`` shows a gap at the end, between the last entry and the topic of the record;
     ``dead_letter_of`` names the original of a dead letter. If ``is_verified`` is False, a line says that
-    no valid signature covers the trail; None is for a trail whose record was not verified.
+    no valid signature covers the trail; None is for a trail whose record was not verified. ``hops`` are the
+    proofs of its entries, and ``problem`` says why they do not prove it.
     """
-    steps = timeline(trail, found_in=found_in, dead_letter_of=dead_letter_of)
+    steps = timeline(trail, found_in=found_in, dead_letter_of=dead_letter_of, hops=hops)
     afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]
     wide, widest = (
         max(map(len, afters), default=0),
         max((len(step.by_whom or "?") for step in steps), default=0),
     )
     lines = [Text("(not verified)", "yellow")] if trail.entries and is_verified is False else []
+    if trail.entries and problem is not None:
+        lines.append(Text(f"(not proven: {problem})", "yellow"))
     for step, after in zip(steps, afters, strict=True):
         if step.when_ms is None:
             lines.append(Text(f"{'':24}  {after:>{wide}}  {step.text}", style=_STYLES[step.kind]))
         else:
             who = f"{step.by_whom or '?':{widest}}"
-            lines.append(
-                Text.assemble(
-                    f"{time_text(step.when_ms):24}  {after:>{wide}}  ", (who, "bold"), f"  {step.text}"
-                )
+            line = Text.assemble(
+                f"{time_text(step.when_ms):24}  {after:>{wide}}  ", (who, "bold"), f"  {step.text}"
             )
+            if step.proof is not None and step.proof_text:
+                line.append(f"  {step.proof_text}", _PROOF_STYLES[step.proof])
+            lines.append(line)
     return lines or [Text("no trail", style="dim")]
 
 

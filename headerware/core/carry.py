@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.core.step import Step
 
-    CarriedOn = Callable[[Headers], Pair | None]
+    CarriedOn = Callable[[Headers], Pair | Headers | None]
 
 Carry = tuple[str, ...] | Literal[False]
 """Patterns of names of headers to carry on, besides headers that steps continue; False carries on nothing."""
@@ -111,12 +111,14 @@ class _Found:
 
     Args:
         named: the headers that its option names.
-        continued: the headers that its steps continue, each with the topics on which the step works.
+        continued: for each step the headers that it continues, with the topics on which it works.
     """
 
     __slots__ = ("_by_topic", "_continued", "_named")
 
-    def __init__(self, named: Sequence[Pair], continued: Sequence[tuple[TopicPatterns, Pair]]) -> None:
+    def __init__(
+        self, named: Sequence[Pair], continued: Sequence[tuple[TopicPatterns, tuple[Pair, ...]]]
+    ) -> None:
         self._named = named
         self._continued = continued
         self._by_topic: dict[str, _ForTopic] = {}
@@ -125,10 +127,10 @@ class _Found:
         """Return the headers to carry on into a topic."""
         found = self._by_topic.get(topic)
         if found is None:
-            own = (pair for topics, pair in self._continued if topics.matches(topic))
-            pairs = (*self._named, *own)
-            names = frozenset[str]().union(*(alike(name) for name, _ in pairs))
-            found = self._by_topic[topic] = _ForTopic(pairs, names)
+            own = (pairs for topics, pairs in self._continued if topics.matches(topic))
+            together = (*((pair,) for pair in self._named), *own)
+            pairs = tuple(pair for each in together for pair in each)
+            found = self._by_topic[topic] = _ForTopic(pairs, _names_of(pairs), together)
         return found
 
 
@@ -137,6 +139,12 @@ class _ForTopic(NamedTuple):
 
     pairs: tuple[Pair, ...]
     names: frozenset[str]
+    together: tuple[tuple[Pair, ...], ...]
+    """The same headers: those of one step go on together, or none of them."""
+
+
+def _names_of(pairs: Iterable[Pair]) -> frozenset[str]:
+    return frozenset[str]().union(*(alike(name) for name, _ in pairs))
 
 
 class Carrying:
@@ -192,30 +200,33 @@ class Carrying:
         if found is None:
             found = self._find(list(map(_readable, at_work.records)))
             at_work.found = {**(at_work.found or {}), self: found}  # another thread may do the same
-        pairs, names = found.for_topic(record.topic)
+        pairs, names, together = found.for_topic(record.topic)
         if not pairs:
             return record
         # A plain loop, because this runs for each record.
         for name, _ in record.headers:
             if name in names or name.casefold() in names:
-                own = frozenset[str]().union(*(alike(own) for own, _ in record.headers))
-                pairs = tuple(pair for pair in pairs if own.isdisjoint(alike(pair[0])))
+                own = _names_of(record.headers)
+                pairs = tuple(pair for each in together if own.isdisjoint(_names_of(each)) for pair in each)
                 break
         return record.with_headers(Headers.trusted((*record.headers, *pairs)))
 
     def _find(self, records: Sequence[tuple[Headers, frozenset[str]]]) -> _Found:
-        continued = []
+        continued: list[tuple[TopicPatterns, tuple[Pair, ...]]] = []
         if len(records) == 1:  # several records have no common lineage
-            found = ((topics, carried_on(records[0][0])) for topics, carried_on in self._continuing)
-            continued = [(topics, pair) for topics, pair in found if pair is not None]
+            for topics, carried_on in self._continuing:
+                found = carried_on(records[0][0])
+                if found is not None:
+                    continued.append((topics, found if isinstance(found, Headers) else (found,)))
         named: tuple[Pair, ...] = ()
         if self._names is not None and records:
             shared = self._named_in(*records[0])
             for other in records[1:]:
                 theirs = self._named_in(*other) if shared else {}
                 shared = {name: values for name, values in shared.items() if theirs.get(name) == values}
-            for _, pair in continued:
-                shared.pop(pair[0], None)
+            for _, pairs in continued:
+                for name, _ in pairs:
+                    shared.pop(name, None)
             names = self._within_limit(shared)
             named = tuple(pair for pair in records[0][0] if pair[0] in names)
         return _Found(named, tuple(continued))

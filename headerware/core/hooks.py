@@ -235,6 +235,11 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True):
         return None
 
     @property
+    def reveals(self) -> str | None:
+        """What its headers reveal of values that another step of its chain hides; None if nothing."""
+        return None
+
+    @property
     def carries_bytes(self) -> tuple[int, int] | None:
         """The sizes of values that it carries otherwise than in one record, above and up to; or None."""
         return None

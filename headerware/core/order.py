@@ -293,6 +293,10 @@ def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     found = idle_steps(interceptors)
     found += [(label(each), why) for each in interceptors for why in suspicious(getattr(each, "topics", ()))]
     found += [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
+    for each in interceptors:
+        reveals: str | None = getattr(each, "reveals", None)
+        if reveals and any(states(other, "hides") and _share_topics(each, other) for other in interceptors):
+            found.append((label(each), reveals))
     for index, each in enumerate(interceptors):
         left = interceptors[:index]
         if place_of(each) is Place.CLAIM_CHECK and not any(

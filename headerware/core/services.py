@@ -201,10 +201,10 @@ class WrapsHooks(Protocol):
 
 
 class CarriesOn(Protocol):
-    """Continues a header of a record that is processed in the records that are sent meanwhile."""
+    """Continues headers of a record that is processed in the records that are sent meanwhile."""
 
-    def carried_on(self, headers: Headers) -> Pair | None:
-        """Return the header that goes on from a record with these headers, or None if none does.
+    def carried_on(self, headers: Headers) -> Pair | Headers | None:
+        """Return what goes on from a record with these headers: one header, several, or None for none.
 
         Called on the thread that sends, before ``on_send``; several threads may call it at once. A header
         that the application has set itself takes precedence. ``headerware explain`` calls the interceptor

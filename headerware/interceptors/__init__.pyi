@@ -36,5 +36,8 @@ from headerware.interceptors.trail import Trail as Trail
 from headerware.interceptors.trail import TrailEntry as TrailEntry
 from headerware.interceptors.trail import TrailReading as TrailReading
 from headerware.interceptors.trail import read_trail as read_trail
+from headerware.interceptors.trail_proof import HopProof as HopProof
+from headerware.interceptors.trail_proof import TrailProof as TrailProof
+from headerware.interceptors.trail_proof import prove_trail as prove_trail
 from headerware.interceptors.trail_timeline import timeline as timeline
 from headerware.interceptors.transforms import Transforms as Transforms

@@ -43,6 +43,7 @@ HEADERS: Final = OwnHeaders(
     lineage=frozenset(
         {
             "hw.trail",
+            "hw.trail.proof",
             "hw.contract",
             "hw.owner",
             "hw.schema",
@@ -80,6 +81,7 @@ HEADERS: Final = OwnHeaders(
         "~P": "hw.source.record",
         "~Q": "hw.contract",
         "~R": "hw.secret",
+        "~S": "hw.trail.proof",
     },
     ids_interceptor="header_ids",
 )

@@ -29,7 +29,6 @@ from headerware.core.errors import (
     KeyringError,
     SignatureError,
     WireFormatError,
-    below,
 )
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
@@ -44,7 +43,7 @@ from headerware.core.step import LoggedReasons
 from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
-from headerware.keyring.file import MAX_STALE_MS, check_keyring, naming_file, naming_key, of_keyring_option
+from headerware.keyring.file import MAX_STALE_MS, check_keyring, follow_keyring, of_keyring_option
 from headerware.keyring.merkle import (
     INDEX_AND_COUNT_BYTES,
     MAX_RECORDS,
@@ -212,21 +211,7 @@ class Sign(Interceptor, frozen=True, kw_only=True):
             ConfigError: a producer's chain has no ``key_id``.
             KeyringError: the keyring cannot be read, or does not have the key to sign with.
         """
-        now_ms = context.now_ms()
-        with of_keyring_option("keyring", "keyring_root"), naming_key(self.key_id, side=context.side):
-            file = KeyringFile(
-                self.keyring,
-                permissions=self.keyring_permissions,
-                max_stale_ms=self.keyring_max_stale_ms,
-                now_ms=now_ms,
-                root=self.keyring_root,
-                counter_file=None if context.dry_run else self.keyring_counter,
-            )
-        if context.side == "producer":
-            if self.key_id is None:
-                raise ConfigError("sending needs the id of a key to sign with", path="key_id")
-            with below("key_id"), naming_file(self.keyring):
-                file.current(now_ms).current_key(self.key_id, "sign", now_ms)
+        file = follow_keyring(self, self.keyring, self.key_id, context)
         return SignStep(self, context, file)
 
 

@@ -18,19 +18,23 @@ appended to the value, and completed there, without decoding the earlier entries
 
 from __future__ import annotations
 
+import os
 import re
 import socket
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
 from headerware.core.batch import Batch, Repeated, header_names
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.errors import WireFormatError
+from headerware.core.errors import ConfigError, WireFormatError
 from headerware.core.headers import Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.native import NativeForm, NativeState
+from headerware.core.options import PATH
+from headerware.core.origins import Origins
+from headerware.core.requirement import Require, requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from headerware.core.services import Direction
 
 TRAIL_HEADER: Final = "hw.trail"
+PROOF_HEADER: Final = "hw.trail.proof"
 _VERSION: Final = 1
 _MAX_TRAIL_BYTES: Final = 0xFFFF
 _MAX_START_BYTES: Final = len(b"1;left=65535")
@@ -48,7 +53,7 @@ _START: Final = b"1"
 """A trail without entries."""
 
 _MAX_TEXT_BYTES: Final = 255
-_MAX_LEFT_OUT: Final = 0xFFFF
+MAX_LEFT_OUT: Final = 0xFFFF
 _TIMES: Final = range(-(2**63), 2**63)
 _PLAIN: Final = ":@#+"  # in addition to letters, digits and "-._~"
 
@@ -66,6 +71,22 @@ MIN_BOUND_BYTES: Final = _MAX_START_BYTES + 2 * MAX_ENTRY_BYTES
 """Room for the first and the latest entry, whatever their size."""
 
 _MAX_TOPICS: Final = 1024
+_MAX_BATCH: Final = 0xFFFF
+_OF_SIGNED: Final = (
+    "keyring",
+    "key_id",
+    "signers",
+    "require",
+    "accept_origins",
+    "batch_records",
+    "keyring_root",
+    "keyring_counter",
+)
+"""The options that only a signed trail has a use for."""
+_REVEALS: Final = (
+    "a signed trail has digests of keys and values as they are before encryption, so everybody who reads the "
+    "topic can test a guess of a value; do not sign the trails of encrypted values that can be guessed"
+)
 _new_headers: Final = tuple.__new__
 """Make headers from checked pairs, without checking them again."""
 
@@ -85,7 +106,35 @@ class Trail(Interceptor, frozen=True, kw_only=True):
         cluster: a readable name of the cluster; None means the cluster's id, for which the first record
             waits, two seconds at most.
         max_entries: the maximum number of entries in a trail, 2 to 1,000.
-        max_bytes: the maximum size of the header's value, in bytes.
+        max_bytes: the maximum size of the header's value, in bytes; also that of ``hw.trail.proof``.
+        signed: whether each entry is signed on send, in ``hw.trail.proof``, and verified on consume. It needs
+            ``keyring``.
+        keyring: path of the keyring file (spec/keyring.md), a text or any ``os.PathLike``. In a TOML file it
+            is relative to that file.
+        key_id: the key to sign with; None means the key with the id of ``service``. Consumers need none.
+        signers: services that keys may speak for, as ``KEY=SERVICE``: a key's id, and the name of a service,
+            in which ``*`` and ``?`` are wildcards, after the last ``=``. Without this, a key may speak for
+            the service that has the name of its id, and for ``service/...``.
+        require: what happens to a consumed record whose trail is missing or not proven: ``off`` passes it
+            without verifying anything, ``warn`` counts it and logs each topic once, ``enforce`` refuses it.
+            False and True mean off and enforce.
+        accept_origins: other topics whose records are proven here, and at each hop before, if a mirror copies
+            them byte for byte without an entry: ``cluster/topic``, in which ``*`` and ``?`` are wildcards,
+            and ``{topic}`` is the topic that is read.
+        batch_records: how many records that are sent together one signature covers at most, 1 to 65,535, as
+            in ``sign``. It pays for asymmetric keys when signing takes more time than can be spent: each
+            record has a path of 32 bytes for each doubling in addition to the signature.
+        keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
+            that the group can read.
+        keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
+            in milliseconds; then nothing is signed or proven until it is good again.
+        keyring_root: path of a keyring file with the public half of an offline root. The keyring must then
+            be a snapshot that the root has signed, newer than earlier snapshots and not expired.
+        keyring_counter: with ``keyring_root``, a file in which to remember the counter of the newest
+            snapshot, so that no older snapshot is accepted after a restart.
+
+    Raises:
+        ConfigError: an option is not valid, or is one of a signed trail and ``signed`` is not set.
 
     If a client works on one batch after the other, as Spark does, entries name ``service/job#batch``.
 
@@ -93,7 +142,6 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     """
 
     type: ClassVar[str] = "trail"
-    role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.TRAIL
     names_cluster: ClassVar[bool] = True
 
@@ -101,23 +149,93 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     cluster: str | None = None
     max_entries: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 32
     max_bytes: Annotated[int, msgspec.Meta(ge=MIN_BOUND_BYTES, le=_MAX_TRAIL_BYTES)] = 4096
+    signed: bool = False
+    keyring: Annotated[str | None, PATH] = None
+    key_id: str | None = None
+    signers: tuple[str, ...] = ()
+    require: Require = "off"
+    accept_origins: tuple[str, ...] = ()
+    batch_records: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)] = 1
+    keyring_permissions: Literal["owner", "kubernetes"] = "owner"
+    keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
+    keyring_root: Annotated[str | None, PATH] = None
+    keyring_counter: Annotated[str | None, PATH] = None
 
-    def open(self, context: Context) -> _TrailStep:
-        """Return the hooks for one session."""
-        return _TrailStep(self, context)
+    def __post_init__(self) -> None:
+        """Normalize the options, and refuse options that are not valid."""
+        msgspec.structs.force_setattr(self, "require", requirement(self.require))
+        if self.keyring is not None:
+            msgspec.structs.force_setattr(self, "keyring", os.fspath(self.keyring))
+        Origins(self.accept_origins)
+        for signer in self.signers:
+            if not all(signer.rpartition("=")):
+                raise ConfigError(f"expected KEY=SERVICE, found {signer!r}", path="signers")
+        if self.signed and not self.keyring:
+            raise ConfigError("a signed trail needs the path of a keyring", path="keyring")
+        if not self.signed:
+            for option in _OF_SIGNED:
+                if getattr(self, option) not in (None, "off", (), 1):
+                    raise ConfigError("this is about signed trails: set signed = true, too", path=option)
+        if not 1 <= self.batch_records <= _MAX_BATCH:
+            raise ConfigError(f"expected 1 to {_MAX_BATCH}, found {self.batch_records}", path="batch_records")
+        if self.keyring_counter is not None and self.keyring_root is None:
+            raise ConfigError("only snapshots have counters: set keyring_root, too", path="keyring_counter")
 
-    def carried_on(self, headers: Headers) -> Pair | None:
-        """Return the trail that is continued for a consumed record, or None if it has no valid trail."""
-        trail = next((pair for pair in reversed(headers) if pair[0] == TRAIL_HEADER), None)
+    @property
+    def role(self) -> Role:  # type: ignore[override]  # a trail that is proof protects
+        """PROTECT for signed trails, because a failure must not be skipped; otherwise OBSERVE."""
+        return Role.PROTECT if self.signed else Role.OBSERVE
+
+    @property
+    def reveals(self) -> str | None:
+        """What a signed trail reveals about values that a later step hides."""
+        return _REVEALS if self.signed else None
+
+    def check_files(self) -> None:
+        """Read the keyring and the file of its root if this machine has them."""
+        if self.keyring is not None:
+            from headerware.keyring.file import check_keyring, of_keyring_option  # noqa: PLC0415 - see open
+
+            with of_keyring_option("keyring", "keyring_root"):
+                check_keyring(self.keyring, self.keyring_root)
+
+    def open(self, context: Context) -> TrailStep:
+        """Return the hooks for one session.
+
+        Raises:
+            ConfigError: a producer's signed trail has neither ``key_id`` nor ``service``.
+            KeyringError: the keyring cannot be read, or does not have the key to sign with.
+        """
+        if not self.signed:
+            return TrailStep(self, context)
+        from headerware.interceptors.trail_proof import SignedTrailStep  # noqa: PLC0415 - it loads keys
+
+        return SignedTrailStep(self, context)
+
+    def carried_on(self, headers: Headers) -> Pair | Headers | None:
+        """Return the trail that is continued for a consumed record, or None if it has no valid trail.
+
+        If the trail has proofs, they are returned with it. A signed trail keeps to its bounds on send, where
+        the proofs of dropped entries are folded.
+        """
+        trail, proofs = (
+            next((pair for pair in reversed(headers) if pair[0] == name), None)
+            for name in (TRAIL_HEADER, PROOF_HEADER)
+        )
         if trail is None:
             return None
         try:
-            return TRAIL_HEADER, _bounded(_checked(trail[1]), self.max_entries, self.max_bytes)
+            value = checked_trail(trail[1])
+            if not self.signed:
+                value = bounded(value, self.max_entries, self.max_bytes)
         except WireFormatError:
             return None  # a new trail begins here
+        if proofs is None or len(proofs[1] or b"") > _MAX_TRAIL_BYTES:
+            return TRAIL_HEADER, value
+        return Headers.trusted(((TRAIL_HEADER, value), proofs))
 
 
-class _Parts(msgspec.Struct, frozen=True):
+class Parts(msgspec.Struct, frozen=True):
     """The parts that all entries about one topic share."""
 
     entry: bytes
@@ -126,8 +244,8 @@ class _Parts(msgspec.Struct, frozen=True):
     """The bytes that complete the latest entry; None for entries that are read."""
 
 
-class _TrailStep:
-    """The hooks of one session."""
+class TrailStep:
+    """The hooks of one session, without signatures."""
 
     __slots__ = (
         "_by_whom",
@@ -149,7 +267,7 @@ class _TrailStep:
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
         self._service = self._by_whom
         self._max_entries, self._max_bytes = options.max_entries, options.max_bytes
-        self.carried_on: Callable[[Headers], Pair | None] = options.carried_on
+        self.carried_on: Callable[[Headers], Pair | Headers | None] = options.carried_on
         self._forget_parts()
 
     def begin(self, work: str) -> None:
@@ -196,13 +314,13 @@ class _TrailStep:
 
         return NativeForm(state)
 
-    def _with_entry(self, record: Record, parts: _Parts) -> Record:
+    def _with_entry(self, record: Record, parts: Parts) -> Record:
         """Continue the trail of the record, or the last one if there are several, or begin one."""
-        others, trail = _apart(record.headers)
+        others, trail = apart(record.headers)
         value = self._extended(trail, parts, self._now_ms())
         return record.with_headers(_new_headers(Headers, (*others, (TRAIL_HEADER, value))))
 
-    def _with_entries(self, batch: Batch, parts: _Parts) -> Batch:
+    def _with_entries(self, batch: Batch, parts: Parts) -> Batch:
         now_ms = self._now_ms()
         if TRAIL_HEADER not in header_names(batch.headers):
             return batch.append_header(
@@ -213,7 +331,7 @@ class _TrailStep:
         failures: dict[int, Exception] = {}
         headers: list[Headers] = []
         for at, own in enumerate(batch.headers):
-            others, trail = _apart(own)
+            others, trail = apart(own)
             pair = extended.get(trail)
             if pair is None:
                 try:
@@ -226,15 +344,10 @@ class _TrailStep:
             headers.append(_new_headers(Headers, (*others, pair)))
         return batch.replace(headers=headers, failures=failures)
 
-    def _extended(self, trail: Pair | None, parts: _Parts, now_ms: int) -> bytes:
+    def _extended(self, trail: Pair | None, parts: Parts, now_ms: int) -> bytes:
         if trail is None:
             return b"1,at=%d%b" % (now_ms, parts.entry)
-        value = _checked(trail[1])
-        if parts.completion is not None and _is_completable(value):
-            value += parts.completion
-        else:
-            value = b"%b,at=%d%b" % (value, now_ms, parts.entry)
-        return _bounded(value, self._max_entries, self._max_bytes)
+        return bounded(continued(checked_trail(trail[1]), parts, now_ms), self._max_entries, self._max_bytes)
 
     def _look_for_cluster(self) -> None:
         """Use the cluster's id once it is known; forget the parts that were made without it."""
@@ -244,10 +357,10 @@ class _TrailStep:
 
     def _forget_parts(self) -> None:
         # New caches, not cleared ones: a thread that is making parts may still fill the old caches.
-        self._produced: BoundedCache[str, _Parts] = BoundedCache(_MAX_TOPICS, self._produced_into)
-        self._read: BoundedCache[str, _Parts] = BoundedCache(_MAX_TOPICS, self._read_from)
+        self._produced: BoundedCache[str, Parts] = BoundedCache(_MAX_TOPICS, self._produced_into)
+        self._read: BoundedCache[str, Parts] = BoundedCache(_MAX_TOPICS, self._read_from)
 
-    def _produced_into(self, topic: str) -> _Parts:
+    def _produced_into(self, topic: str) -> Parts:
         entry = TrailEntry(
             when_ms=0,
             by_whom=self._by_whom,
@@ -255,13 +368,13 @@ class _TrailStep:
             produced_into_topic=topic,
         )
         completion = msgspec.structs.replace(entry, by_whom=None)
-        return _Parts(entry=_encode_texts(entry), completion=_encode_texts(completion))
+        return Parts(entry=_encode_texts(entry), completion=_encode_texts(completion))
 
-    def _read_from(self, topic: str) -> _Parts:
+    def _read_from(self, topic: str) -> Parts:
         entry = TrailEntry(
             when_ms=0, by_whom=self._by_whom, read_from_cluster=self._cluster, read_from_topic=topic
         )
-        return _Parts(entry=_encode_texts(entry), completion=None)
+        return Parts(entry=_encode_texts(entry), completion=None)
 
 
 class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,14 +437,14 @@ def read_trail(headers: HeadersLike) -> TrailReading:
 
 def decode_trail(value: bytes | None) -> TrailReading:
     """Decode the value of one ``hw.trail`` header."""
-    start, *entries = _checked(value).split(b",")
-    return TrailReading(tuple(map(_decode_entry, entries, range(len(entries)))), _left_out(start))
+    start, *entries = checked_trail(value).split(b",")
+    return TrailReading(tuple(map(_decode_entry, entries, range(len(entries)))), count_left_out(start))
 
 
 def encode_trail(reading: TrailReading) -> bytes:
     """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes."""
-    if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
-        message = f"{TRAIL_HEADER}: expected 0 to {_MAX_LEFT_OUT} entries left out, found {reading.left_out}"
+    if not 0 <= reading.left_out <= MAX_LEFT_OUT:
+        message = f"{TRAIL_HEADER}: expected 0 to {MAX_LEFT_OUT} entries left out, found {reading.left_out}"
         raise WireFormatError(message)
     value = _encode_start(reading.left_out) + b"".join(map(_encode_entry, reading.entries))
     if len(value) > _MAX_TRAIL_BYTES:
@@ -356,7 +469,7 @@ def _encode_texts(entry: TrailEntry) -> bytes:
     return f"{by_whom}{read_from}{produced_into}".encode()
 
 
-def _apart(headers: Headers) -> tuple[list[Pair], Pair | None]:
+def apart(headers: Headers) -> tuple[list[Pair], Pair | None]:
     """Return the headers without trails, and the last trail."""
     others: list[Pair] = []
     trail: Pair | None = None
@@ -368,7 +481,7 @@ def _apart(headers: Headers) -> tuple[list[Pair], Pair | None]:
     return others, trail
 
 
-def _checked(value: bytes | None) -> bytes:
+def checked_trail(value: bytes | None) -> bytes:
     """Return a trail that an entry can be added to, or raise WireFormatError; do not decode its entries."""
     if (
         value is not None
@@ -380,13 +493,20 @@ def _checked(value: bytes | None) -> bytes:
     raise WireFormatError(_why_not(value))
 
 
+def continued(value: bytes, parts: Parts, now_ms: int) -> bytes:
+    """Complete the latest entry of a checked trail, or add an entry; the trail may then exceed its bounds."""
+    if parts.completion is not None and _is_completable(value):
+        return value + parts.completion
+    return b"%b,at=%d%b" % (value, now_ms, parts.entry)
+
+
 def _is_completable(value: bytes) -> bool:
     """Return whether the latest entry was read, but not yet produced."""
     latest = value.rfind(b",")
     return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
 
 
-def _bounded(value: bytes, max_entries: int, max_bytes: int) -> bytes:
+def bounded(value: bytes, max_entries: int, max_bytes: int) -> bytes:
     if value.count(b",at=") > max_entries or len(value) > max_bytes:
         return shortened(value, max_entries, max_bytes)
     return value
@@ -395,7 +515,7 @@ def _bounded(value: bytes, max_entries: int, max_bytes: int) -> bytes:
 def shortened(value: bytes, max_entries: int, max_bytes: int) -> bytes:
     """Drop as few entries as possible from the second on, and count them; the first and the latest stay."""
     start, first, *others = value.split(b",")
-    left_out = _left_out(start)
+    left_out = count_left_out(start)
     dropped = max(0, len(others) + 1 - max_entries)
     size = len(first) + 1 + sum(len(entry) + 1 for entry in others[dropped:])
     while len(_encode_start(left_out + dropped)) + size > max_bytes and dropped < len(others) - 1:
@@ -408,17 +528,17 @@ def shortened(value: bytes, max_entries: int, max_bytes: int) -> bytes:
     return short
 
 
-def _left_out(start: bytes) -> int:
+def count_left_out(start: bytes) -> int:
     found = _start.fullmatch(start)
-    left_out = int(found[1] or 0) if found else _MAX_LEFT_OUT + 1
-    if left_out > _MAX_LEFT_OUT:
-        message = f'{TRAIL_HEADER}: expected a start of "1", or of "1;left=" and 1 to {_MAX_LEFT_OUT}'
+    left_out = int(found[1] or 0) if found else MAX_LEFT_OUT + 1
+    if left_out > MAX_LEFT_OUT:
+        message = f'{TRAIL_HEADER}: expected a start of "1", or of "1;left=" and 1 to {MAX_LEFT_OUT}'
         raise WireFormatError(message)
     return left_out
 
 
 def _encode_start(left_out: int) -> bytes:
-    return b"%b;left=%d" % (_START, min(left_out, _MAX_LEFT_OUT)) if left_out else _START
+    return b"%b;left=%d" % (_START, min(left_out, MAX_LEFT_OUT)) if left_out else _START
 
 
 def _decode_entry(entry: bytes, index: int) -> TrailEntry:

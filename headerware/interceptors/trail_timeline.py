@@ -10,7 +10,10 @@ import msgspec
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headerware.interceptors.trail import TrailEntry, TrailReading
+    from headerware.interceptors.trail_proof import HopProof
 
 ClusterAndTopic = tuple[str | None, str | None]
 """A cluster and a topic; None is unknown."""
@@ -26,6 +29,9 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
         by_whom: the service, if the step is an entry that names one.
         when_ms: when, in milliseconds since the epoch, if the step is an entry.
         after_ms: how long after the previous entry, in milliseconds; negative if two clocks disagree.
+        proof: ``proven``, ``unproven``, ``broken`` or ``read``, as in :class:`HopProof`; None if the entry
+            was not checked.
+        proof_text: which key has proven the entry, or why none has; empty if the entry was not checked.
     """
 
     kind: Literal["produced", "read", "forwarded", "gap", "dead_letter", "left_out"]
@@ -33,17 +39,24 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     by_whom: str | None = None
     when_ms: int | None = None
     after_ms: int | None = None
+    proof: Literal["proven", "unproven", "broken", "read"] | None = None
+    proof_text: str = ""
 
     def __str__(self) -> str:
         """Return the step as one line."""
         if self.when_ms is None:
             return f"  ({self.text})"
         after = "" if self.after_ms is None else f"  {duration_text(self.after_ms)}"
-        return f"{time_text(self.when_ms)}{after}  {self.by_whom or 'someone'} {self.text}"
+        proof = f" ({self.proof_text})" if self.proof_text else ""
+        return f"{time_text(self.when_ms)}{after}  {self.by_whom or 'someone'} {self.text}{proof}"
 
 
 def timeline(
-    trail: TrailReading, *, found_in: ClusterAndTopic | None = None, dead_letter_of: str | None = None
+    trail: TrailReading,
+    *,
+    found_in: ClusterAndTopic | None = None,
+    dead_letter_of: str | None = None,
+    hops: Sequence[HopProof] = (),
 ) -> list[TimelineStep]:
     """Return a trail as steps, oldest first; ``str`` of a step is a line of text.
 
@@ -52,15 +65,17 @@ def timeline(
         found_in: the cluster and topic in which the record was found, to show a gap at the end.
         dead_letter_of: if the record is a dead letter, the position of the original record, as text; a dead
             letter adds no entry to the trail.
+        hops: the proofs of the entries, as :func:`prove_trail` returned them; empty if they were not checked.
     """
     steps: list[TimelineStep] = []
     before: TrailEntry | None = None
     for index, entry in enumerate(trail):
         if index == 1 and trail.left_out:
-            steps.append(_left_out(trail.left_out))
+            is_covered = len(hops) > 1 and hops[1].state == "proven"
+            steps.append(_left_out(trail.left_out, is_covered=is_covered))
         elif before is not None:
             steps.extend(_gap(before, entry))
-        steps.append(_step(entry, before))
+        steps.append(_step(entry, before, hops[index] if index < len(hops) else None))
         before = entry
     if trail.left_out and len(trail) < 2:
         steps.append(_left_out(trail.left_out))
@@ -92,7 +107,7 @@ def duration_text(after_ms: int) -> str:
     return f"+{after_ms} ms"
 
 
-def _step(entry: TrailEntry, before: TrailEntry | None) -> TimelineStep:
+def _step(entry: TrailEntry, before: TrailEntry | None, hop: HopProof | None) -> TimelineStep:
     read, produced = _read(entry), _produced(entry)
     parts = []
     if read != _NOWHERE:
@@ -106,7 +121,16 @@ def _step(entry: TrailEntry, before: TrailEntry | None) -> TimelineStep:
         by_whom=None if entry.by_whom is None else printable(entry.by_whom),
         when_ms=entry.when_ms,
         after_ms=None if before is None else entry.when_ms - before.when_ms,
+        proof=None if hop is None else hop.state,
+        proof_text="" if hop is None else _proof_text(hop),
     )
+
+
+def _proof_text(hop: HopProof) -> str:
+    if hop.state == "proven":
+        return f"proven by key {printable(hop.key_id or '')!r}"
+    words = {"unproven": "not proven", "broken": "broken", "read": ""}[hop.state]
+    return words if hop.reason is None else f"{words}: {hop.reason}"
 
 
 def _gap(before: TrailEntry, entry: TrailEntry) -> list[TimelineStep]:
@@ -136,10 +160,10 @@ def _missing(what: str) -> TimelineStep:
     return TimelineStep(kind="gap", text=f"{what} by something that leaves no entry")
 
 
-def _left_out(count: int) -> TimelineStep:
-    return TimelineStep(
-        kind="left_out", text=f"{counted(count, 'entry', 'entries')} left out to keep the trail short"
-    )
+def _left_out(count: int, *, is_covered: bool = False) -> TimelineStep:
+    covered = ", covered by the next hop's signature" if is_covered else ""
+    text = f"{counted(count, 'entry', 'entries')} left out to keep the trail short{covered}"
+    return TimelineStep(kind="left_out", text=text)
 
 
 _NOWHERE: ClusterAndTopic = (None, None)

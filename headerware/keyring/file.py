@@ -10,7 +10,7 @@ import shlex
 import stat
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, KeyringError, below
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headerware.core.client_chain import Side
+    from headerware.core.context import Context
 
 Permissions = Literal["owner", "kubernetes"]
 
@@ -290,6 +291,44 @@ class KeyringFile:
             f"{failure}; the last good keyring is older than {self._max_stale_ms / 1000:g} s and no longer "
             "used: repair the file, and it is read again without a restart"
         )
+
+
+class KeyringOptions(Protocol):
+    """The options of an interceptor that follows a keyring to sign with it."""
+
+    @property
+    def keyring_permissions(self) -> Permissions: ...
+    @property
+    def keyring_max_stale_ms(self) -> int: ...
+    @property
+    def keyring_root(self) -> str | None: ...
+    @property
+    def keyring_counter(self) -> str | None: ...
+
+
+def follow_keyring(options: KeyringOptions, path: str, key_id: str | None, context: Context) -> KeyringFile:
+    """Return the keyring of an interceptor that signs; a producer's must have the key to sign with.
+
+    Raises:
+        ConfigError: a producer's chain has no ``key_id``.
+        KeyringError: the keyring cannot be read, or does not have the key.
+    """
+    now_ms = context.now_ms()
+    with of_keyring_option("keyring", "keyring_root"), naming_key(key_id, side=context.side):
+        file = KeyringFile(
+            path,
+            permissions=options.keyring_permissions,
+            max_stale_ms=options.keyring_max_stale_ms,
+            now_ms=now_ms,
+            root=options.keyring_root,
+            counter_file=None if context.dry_run else options.keyring_counter,
+        )
+    if context.side == "producer":
+        if key_id is None:
+            raise ConfigError("sending needs the id of a key to sign with", path="key_id")
+        with below("key_id"), naming_file(path):
+            file.current(now_ms).current_key(key_id, "sign", now_ms)
+    return file
 
 
 def _missing(

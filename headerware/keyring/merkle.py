@@ -58,14 +58,19 @@ def path_bytes(count: int) -> int:
     return HASH_BYTES * (count - 1).bit_length()
 
 
-def leaf_beginning(key: Key, statement: bytes) -> bytes:
+def leaf_beginning(key: Key, statement: bytes, domain: bytes | None = None) -> bytes:
     """Return the first bytes of a leaf before hashing; the signed bytes after the statement follow."""
-    return _LEAF + beginning(key.algorithm, statement)
+    return _LEAF + beginning(key.algorithm, statement, domain=domain)
 
 
-def batch_signer(key: Key, statement: bytes) -> Callable[[Sequence[bytes]], list[bytes]]:
-    """Return a function that signs a batch, and returns the bytes after the stamp of each ``hw.sig``."""
-    sign = signer(key, beginning(key.algorithm, statement, stamped=False))
+def batch_signer(
+    key: Key, statement: bytes, domain: bytes | None = None
+) -> Callable[[Sequence[bytes]], list[bytes]]:
+    """Return a function that signs a batch, and returns the bytes after the stamp of each ``hw.sig``.
+
+    ``domain`` is what is signed, if it is not ``hw.sig``.
+    """
+    sign = signer(key, beginning(key.algorithm, statement, stamped=False, domain=domain))
 
     def sign_batch(leaves: Sequence[bytes]) -> list[bytes]:
         count = len(leaves)
@@ -130,13 +135,14 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
         super().clear()
         self.nodes = 0
 
-    def verifier(self, key: Key, statement: bytes) -> Verify:
+    def verifier(self, key: Key, statement: bytes, domain: bytes | None = None) -> Verify:
         """Return a function that verifies a record by its signed bytes and the bytes after its stamp.
 
-        The function raises WireFormatError for an impossible index, count or path.
+        ``domain`` is what was signed, if it is not ``hw.sig``. The function raises WireFormatError for an
+        impossible index, count or path.
         """
-        root_beginning = beginning(key.algorithm, statement, stamped=False)
-        check_root, leaf = verifier(key, root_beginning), leaf_beginning(key, statement)
+        root_beginning = beginning(key.algorithm, statement, stamped=False, domain=domain)
+        check_root, leaf = verifier(key, root_beginning), leaf_beginning(key, statement, domain)
         size, find_number, unknown = signature_bytes(key), node_number, _Batch(b"", b"", {})
 
         def verify(rest: bytes, proof: bytes) -> bool:

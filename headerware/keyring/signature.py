@@ -119,13 +119,17 @@ def decode_statement(value: bytes) -> tuple[Statement, int]:
     return Statement(key_id, key_version, cluster, topic), at
 
 
-def beginning(algorithm: Algorithm, statement: bytes, *, stamped: bool = True) -> bytes:
+def beginning(
+    algorithm: Algorithm, statement: bytes, *, stamped: bool = True, domain: bytes | None = None
+) -> bytes:
     """Return the signed bytes up to the stamp; they are the same for all records of a key and a topic.
 
-    ``stamped`` is False for the root of a batch, where no stamp follows the statement.
+    ``stamped`` is False for the root of a batch, where no stamp follows the statement. ``domain`` is what is
+    signed, if it is not ``hw.sig``; nothing else has a stamp.
     """
-    name, size = algorithm.encode(), len(statement) + (STAMP_BYTES if stamped else 0)
-    return b"".join((_DOMAIN % statement[0], _u32(len(name)), name, _u32(size), statement))
+    name, size = algorithm.encode(), len(statement) + (STAMP_BYTES if stamped and domain is None else 0)
+    domain = _DOMAIN % statement[0] if domain is None else domain
+    return b"".join((domain, _u32(len(name)), name, _u32(size), statement))
 
 
 encode_stamp: Final[Callable[[int, bytes, int], bytes]] = _stamp.pack

@@ -43,6 +43,7 @@ from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER, 
 from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, read_trail
+from headerware.interceptors.trail_proof import PROVEN, HopProof, TrailProof
 from headerware.keyring.signature import (
     SIGNATURE_HEADER,
     STAMP_BYTES,
@@ -267,6 +268,10 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
         encrypted_fields: the encrypted fields of the value, a hundred at most; found in objects that the
             chain makes, and in values that are JSON.
         trail: the services that the record passed; None if the header cannot be read.
+        trail_hops: which entries of the trail are proven, in their order; None if the chain's trail is not
+            signed, or the record did not reach it.
+        trail_problem: why the trail does not prove where the record has been; None if it does, or was not
+            checked.
         dead_letter_of: for a dead letter, the position of its original as text; else None.
         cluster: the id of the cluster that the record was read from; None if it is not known.
     """
@@ -288,6 +293,8 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
     encryption: EncryptionView | None = None
     encrypted_fields: tuple[EncryptedFieldView, ...] = ()
     trail: TrailReading | None = TrailReading()
+    trail_hops: tuple[HopProof, ...] | None = None
+    trail_problem: str | None = None
     dead_letter_of: str | None = None
     cluster: str | None = None
 
@@ -536,6 +543,7 @@ class ChainView:
                 what = "waits"
         verified = next((found for _, found, _ in reversed(self._calls) if found.verified), None)
         verified = next((each for each in application if each.verified), verified)
+        proof = _proof_of(application[0]) if application else None
         origin = origin_of(headers, record.topic)
         return TailedRecord(
             topic=record.topic,
@@ -555,6 +563,8 @@ class ChainView:
             encryption=_encryption(headers, record, application),
             encrypted_fields=self._encrypted_fields(record),
             trail=_trail(application[0].headers if application else headers),
+            trail_hops=None if proof is None else proof.hops,
+            trail_problem=None if proof is None else proof.problem,
             dead_letter_of=None if origin is None else str(origin),
             cluster=self._cluster_id,
         )
@@ -615,6 +625,7 @@ class ChainView:
         )
 
     def _released(self, record: Record) -> TailedRecord:
+        proof = _proof_of(record)
         return TailedRecord(
             topic=record.topic,
             partition=record.partition,
@@ -625,6 +636,8 @@ class ChainView:
             not_run=tuple(self.left_out),
             signature=_signature(record.headers, record.verified),
             trail=_trail(record.headers),
+            trail_hops=None if proof is None else proof.hops,
+            trail_problem=None if proof is None else proof.problem,
         )
 
     def _view(self, record: Record) -> RecordView:
@@ -730,6 +743,10 @@ def _trail(headers: Headers) -> TrailReading | None:
     with suppress(WireFormatError):
         return read_trail(headers)
     return None
+
+
+def _proof_of(record: Record) -> TrailProof | None:
+    return None if record.local is None else record.local.get(PROVEN)
 
 
 def _signature(headers: Headers, verified: Verified | None) -> SignatureView | None:

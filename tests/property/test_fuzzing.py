@@ -86,6 +86,7 @@ from headerware.interceptors.encrypt.secret_headers import decode_block
 from headerware.interceptors.slice.header import SliceHeader
 from headerware.interceptors.times.moments import decode_moment, encode_moment
 from headerware.interceptors.trail import decode_trail, encode_trail
+from headerware.interceptors.trail_proof import read_proofs
 from headerware.keyring import Key, Keyring, decode_keyring, encode_keyring, with_new_key
 from headerware.keyring.certificate import IssuerKeys
 from headerware.keyring.keyring import Algorithm
@@ -1499,6 +1500,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
         _written_so(encode_trail),
     ),
     "trail: continued": _trails,
+    "trail: proofs": lambda _: Target(
+        _layouts(_texts("trail-proof", "hops", "wire") + _texts("trail-proof", "refused", "wire")),
+        _as_text(read_proofs),
+        lambda parts, accepted: accepted.encode() == encode_text(parts[0] or b""),
+    ),
 }
 """The decoders by name, each with what makes its target in an empty folder."""
 

@@ -58,6 +58,7 @@ WITHOUT: Final = {
             "needs_serializer",
             "removed",
             "reorders",
+            "reveals",
             "splits",
             "unsignable",
             "verifies",

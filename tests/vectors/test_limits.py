@@ -23,6 +23,7 @@ from headerware.interceptors import (
     compress,
     sign,
     trail,
+    trail_proof,
 )
 from headerware.interceptors.admission import policy
 from headerware.interceptors.admission.interceptor import Admission
@@ -68,9 +69,11 @@ LARGE: Final = [10**digits - 1 for digits in range(1, 20)]
 IN_CODE: Final[dict[str, int]] = {
     "`hw.trail`: its value": trail._MAX_TRAIL_BYTES,
     "`hw.trail`: a text, as it is written": trail._MAX_TEXT_BYTES,
-    "`hw.trail`: entries that were left out": trail._MAX_LEFT_OUT,
+    "`hw.trail`: entries that were left out": trail.MAX_LEFT_OUT,
     "`hw.trail`: entries": default(Trail, "max_entries"),
     "`hw.trail`: its value, when an entry is added": default(Trail, "max_bytes"),
+    "`hw.trail.proof`: proofs": trail_proof.MAX_HOPS,
+    "`hw.trail.proof`: its value, when a proof is added": default(Trail, "max_bytes"),
     "`hw.compress`: the decompressed value": default(Compress, "max_decompressed_bytes"),
     "`hw.compress`: a zstd window, beyond the stated size": compress._MAX_WINDOW_BYTES,
     "`hw.compress`: bytes that a byte of a frame may stand for, as stated": compress._MAX_RATIO,

@@ -13,10 +13,11 @@ from headerware import Chain, Consumer, Interceptor, Producer, Record, load_chai
 from headerware.cli import main
 from headerware.cli.trail import trail, trail_lines
 from headerware.core.errors import HeaderwareError, WireFormatError
-from headerware.interceptors import HeaderIds, Slice, Trail
+from headerware.interceptors import Compress, HeaderIds, Slice, Trail
 from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from tests.trails import Hops
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -208,6 +209,34 @@ class TestTrailOfATopic:
             producer.produce(topic, b"v", partition=0)
         (found,) = self._json(topic, "--partition", "0", "--offset", "3")
         assert [entry["by_whom"] for entry in found["entries"]] == ["shop"]
+
+    def test_marks_the_hops_of_a_signed_trail(self, topic: str, tmp_path: Path) -> None:
+        hops = Hops(tmp_path)
+        (tmp_path / "chain.toml").write_text(
+            f"""[[interceptors]]\ntype = "trail"\nsigned = true\nkeyring = "{hops.path}"\n"""
+            """require = "enforce"\n[[interceptors]]\ntype = "compress"\nmin_bytes = 1\n"""
+        )
+        for service, key_id in (("shop", "shop"), ("shop", "mallory")):
+            trail = Trail(service=service, signed=True, keyring=hops.path, key_id=key_id)
+            chain = Chain([trail, Compress(min_bytes=1)])
+            with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
+                producer.produce(topic, b"v" * 100, partition=0)
+        chosen = ("--config", str(tmp_path / "chain.toml"), "--partition", "0", "--offset", "2")
+        corrupt, good, forged = self._json(topic, *chosen)
+        assert corrupt["offset"] == 2
+        assert (good["hops"][0]["state"], good["hops"][0]["key_id"], good["problem"]) == (
+            "proven",
+            "shop",
+            None,
+        )
+        assert (good["verified"], forged["hops"][0]["state"]) == (None, "broken")
+        assert "hop 1 of 'shop' is broken" in forged["problem"]
+        result = run("--bootstrap-servers", self.servers, topic, *chosen)
+        assert "as their writers claim" not in result.stderr
+        assert "proven by key 'shop'" in result.stdout
+        assert "(not proven: hop 1 of 'shop' is broken: key 'mallory' version 1 signed it" in result.stdout
+        (plain, *_) = self._json(topic, "--partition", "0", "--offset", "3")
+        assert (plain["hops"], plain["problem"]) == (None, None)
 
     @pytest.mark.parametrize("ids", [(), (HeaderIds(),)])
     def test_shows_a_message_in_slices_once(self, topic: str, ids: Any) -> None:

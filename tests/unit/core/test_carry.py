@@ -127,6 +127,22 @@ class TestWhatAStepContinues:
         assert found == [("line", b"own+")]
 
 
+class TestSeveralHeaders:
+    class Pair(Continues, frozen=True, kw_only=True):
+        def carried_on(self, headers: Headers) -> Headers | None:
+            return Headers([(name, value) for name, value in headers if name.startswith("line")])
+
+    def test_of_one_step_go_on_together(self) -> None:
+        work = read({"line": "+", "line.more": "x", "other": "y"})
+        assert sent(Chain([self.Pair()], carry=["line.more"]), work) == [("line.more", b"x"), ("line", b"++")]
+
+    @pytest.mark.parametrize("name", ["line", "Line.More"])
+    def test_do_not_go_on_if_the_application_sets_one_of_them(self, name: str) -> None:
+        found = sent(Chain([self.Pair()]), read({"line": "+", "line.more": "x"}), headers={name: "own"})
+        assert dict(found).get("line.more") is None
+        assert (name, b"own+" if name == "line" else b"own") in found
+
+
 class TestMarks:
     @pytest.mark.parametrize("name", ["hw.sig", "HW.ENCRYPT", "hw.slice", "Hw.trail", "~C", "~F", "0.0.0.6"])
     def test_never_go_on(self, name: str) -> None:

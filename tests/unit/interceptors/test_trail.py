@@ -55,8 +55,10 @@ class TestCarriedOn:
 
     def test_keeps_the_bounds(self) -> None:
         record = carrying(*(entry(by_whom=f"service-{hop}") for hop in range(10)))
-        name, value = Trail(max_entries=3).carried_on(record.headers) or ("", b"")
-        found = decode_trail(value)
+        carried = Trail(max_entries=3).carried_on(record.headers)
+        assert isinstance(carried, tuple)
+        name, value = carried
+        found = decode_trail(value if isinstance(value, bytes) else None)
         assert (name, found.left_out) == (TRAIL_HEADER, 7)
         assert [each.by_whom for each in found] == ["service-0", "service-8", "service-9"]
 
@@ -305,4 +307,4 @@ class TestTrailReading:
 
 class TestTrailDeclaration:
     def test_observes_from_its_place(self) -> None:
-        assert (Trail.type, Trail.role, Trail.place) == ("trail", Role.OBSERVE, Place.TRAIL)
+        assert (Trail.type, Trail().role, Trail.place) == ("trail", Role.OBSERVE, Place.TRAIL)

@@ -29,11 +29,13 @@ from headerware.interceptors import (
     Slice,
     Trace,
     Trail,
+    read_trail,
 )
 from headerware.keyring import Keyring, certify, encode_jwks, public_part, with_new_key
 from headerware.keyring.services import FileKeys, Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView, Condition, TailedRecord
+from tests.trails import Hops
 from tests.vault_server import TOKEN, VaultServer
 
 if TYPE_CHECKING:
@@ -403,6 +405,24 @@ class TestChainView:
         (found,) = looked(chain, sent(chain, order()))
         assert found.not_run == ("trail",)
         assert any(line.plain.strip().endswith("not run: trail") for line in record_lines(found, "none"))
+
+    def test_marks_the_hops_of_a_signed_trail(self, tmp_path: Path) -> None:
+        hops = Hops(tmp_path)
+        chain = Chain([*hops.chain("ship", cluster=None), Compress(min_bytes=1)])
+        (good,) = sent(Chain([*hops.chain("shop", cluster=None), Compress(min_bytes=1)]), order())
+        forged = good.replace(key=b"other")
+        (found,) = looked(chain, [good])
+        assert found.trail_hops is not None
+        assert ([hop.key_id for hop in found.trail_hops], found.trail_problem) == (["shop"], None)
+        assert (found.not_run, found.trail) == ((), read_trail(good.headers))
+        assert any("proven by key 'shop'" in line.plain for line in timeline_lines(found))
+        (found,) = looked(chain, [forged])
+        assert (found.outcome, found.trail_problem is None) == ("delivered", False)
+        assert any("(not proven: hop 1" in line.plain for line in timeline_lines(found))
+        (found,) = looked(Chain([*hops.chain("ship", require="enforce"), chain.interceptors[1]]), [forged])
+        assert (found.outcome, found.trail_hops) == ("refused", None)
+        assert found.refusal is not None
+        assert (found.refusal.step, "hop 1 of 'shop' is broken" in found.refusal.reason) == ("trail", True)
 
     def test_marks_a_trail_that_no_valid_signature_covers(self, keyring: str) -> None:
         trail, sign = Trail(service="shop"), Sign(keyring=keyring, key_id="orders-2026")

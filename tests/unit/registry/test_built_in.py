@@ -33,6 +33,7 @@ OWN = {
     15: "hw.source.record",
     16: "hw.contract",
     17: "hw.secret",
+    18: "hw.trail.proof",
 }
 """As released: what is here never changes, whatever the file says."""
 FOREIGN = {257: "traceparent", 258: "tracestate", 259: "baggage", 260: "content-type"}
