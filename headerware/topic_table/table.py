@@ -3,7 +3,8 @@
 The topic has one partition, so that all processes see the same records in the same order. Each process reads
 it from its beginning: compaction keeps the last record of each key, and such tables are small. Starting at a
 saved position would save little, and would miss records that compaction has removed meanwhile, above all
-tombstones. For the same reason, a table that was out of reach for half a day is read anew.
+tombstones. For the same reason, a table that was out of reach for half a day is read anew. Only rows that
+need no tombstones, and are too many to be read anew, state a position to resume at.
 
 While the brokers are out of reach, the table serves the rows that it has, or the rows of a snapshot file, and
 tells since when they are stale.
@@ -91,6 +92,11 @@ class TopicTable(Generic[AnyRows]):
         if self._complete:
             return None
         return datetime.fromtimestamp((self._state.complete_ms or 0) / 1000, UTC)
+
+    @property
+    def complete_ms(self) -> int | None:
+        """When the rows were last known to be complete, in ms since the epoch; None for never."""
+        return self._state.complete_ms
 
     def get(self, key: bytes) -> bytes | None:
         """Return a row's value as far as the table has read, or None if there is no such row."""
@@ -360,9 +366,14 @@ class _Pump:
 
     def _begin(self, deadline: float) -> None:
         if not self._is_begun():
-            goal = self._reader.begin(deadline)
+            resume_at = self._state.resume_at
+            goal = self._reader.begin(deadline, resume_at)
             self._began_ms = time.time() * 1000
-            self._state.begin(goal)
+            if goal is None:
+                self._read_anew(f"it no longer has offset {resume_at}, to which it was read")
+                self._begin(deadline)
+            else:
+                self._state.begin(goal, resume_at)
 
     def _move(self, deadline: float) -> None:
         self._begin(deadline)
