@@ -86,7 +86,7 @@ class SubjectTopic(SecretOptions, frozen=True, kw_only=True):
     servers: str | None = None
     config: dict[str, Any] = msgspec.field(default_factory=dict)
     file: Annotated[str | None, PATH] = None
-    max_stale_ms: Annotated[int, msgspec.Meta(ge=1_000)] = MAX_STALE_MS
+    max_stale_ms: Annotated[int, msgspec.Meta(ge=10_000)] = MAX_STALE_MS
     create: bool = False
     replication_factor: Annotated[int, msgspec.Meta(ge=-1)] = -1
 
