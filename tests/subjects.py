@@ -40,7 +40,7 @@ class World:
     def at(self, servers: str) -> World:
         """Return the same world at another cluster, which has another state of the topic."""
         other = World(self.folder, servers, self.topic)
-        other._opened = self._opened  # noqa: SLF001 - of the same class
+        other._opened = self._opened
         return other
 
     def place(self, **options: Any) -> SubjectTopic:
@@ -77,7 +77,12 @@ class World:
     def rows(self) -> list[tuple[int, bytes, bytes | None]]:
         """Return the records of the topic of keys, as everybody may read them."""
         consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "anybody", "enable.partition.eof": True, "log_level": 0}
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "anybody",
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
         )
         consumer.assign([TopicPartition(self.topic, 0, 0)])
         found: list[tuple[int, bytes, bytes | None]] = []

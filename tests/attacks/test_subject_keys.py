@@ -191,10 +191,14 @@ class MissingKeys:
     """A key service that does not answer."""
 
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
-        raise KeyServiceUnavailableError(f"no answer about {key_id!r} for {len(data_key) + len(context)} bytes")
+        raise KeyServiceUnavailableError(
+            f"no answer about {key_id!r} for {len(data_key) + len(context)} bytes"
+        )
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
-        raise KeyServiceUnavailableError(f"no answer about {key_id!r} for {len(wrapped) + len(context)} bytes")
+        raise KeyServiceUnavailableError(
+            f"no answer about {key_id!r} for {len(wrapped) + len(context)} bytes"
+        )
 
     def close(self) -> None:
         """Do nothing."""
@@ -216,7 +220,9 @@ class TestSecretsOfTheTopic:
         assert isinstance(refusal_of(world.open(), ann), DecryptionError)
 
     def test_a_table_key_that_comes_first_is_made_by_the_key_service(self, world: World) -> None:
-        world.write((bytes((SECRET, TABLE_KEYS)) + bytes(8), b"\x01" + b"\xff" * 8 + b"\x09customers" + bytes(79)))
+        world.write(
+            (bytes((SECRET, TABLE_KEYS)) + bytes(8), b"\x01" + b"\xff" * 8 + b"\x09customers" + bytes(79))
+        )
         with pytest.raises(InterceptorError, match="nothing was sent"):
             world.open().send([record_of("ann")])
 

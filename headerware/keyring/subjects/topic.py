@@ -151,8 +151,7 @@ class SubjectTable:
             UnreachableError: they are not fresh, and the brokers do not answer in time.
             RegistryError: the topic cannot be read.
         """
-        self._table.follow()
-        if not self.is_fresh and not self._table.refresh(timeout_s):
+        if not self.is_fresh and not self._refreshed(timeout_s):
             raise UnreachableError(
                 f"topic {self.topic!r} is out of reach, and what was read of it is older than max_stale_ms; "
                 "an erasure may be missing"
@@ -162,9 +161,22 @@ class SubjectTable:
 
     def refresh(self, timeout_s: float) -> None:
         """Read the topic to its present end, or raise UnreachableError."""
-        self._table.follow()
-        if not self._table.refresh(timeout_s):
+        if not self._refreshed(timeout_s):
             raise UnreachableError(f"topic {self.topic!r} is out of reach")
+
+    def _refreshed(self, timeout_s: float) -> bool:
+        """Read the topic to its end, and follow it from the first time on.
+
+        A topic that is large, or out of reach, is read on in the background. Any other error is raised before
+        that, because it would only be logged there.
+        """
+        try:
+            reached = self._table.refresh(timeout_s)
+        except UnreachableError:
+            self._table.follow()
+            raise
+        self._table.follow()
+        return reached
 
     def known(self, pseudonym: bytes) -> Subject | None:
         """Return what is known about a subject without waiting; None if the rows are not fresh."""
@@ -178,7 +190,6 @@ class SubjectTable:
 
     def write(self, rows: Sequence[tuple[bytes, bytes | None]], timeout_s: float) -> int:
         """Write rows, and return the last one's offset once all have been read back."""
-        self._table.follow()
         return self._table.put_many(rows, timeout_s)
 
     def release(self) -> None:
@@ -350,6 +361,16 @@ class SubjectKeys:
                 row = row._replace(readmitted=True)
                 self._table.write([row.row], self._timeout_s)
         return row
+
+    def look_up(self, pseudonym: bytes) -> Subject:
+        """Return what the topic has of a subject, read to its present end.
+
+        Raises:
+            KeyServiceError: the topic cannot be read now, or the subject's erasure cannot.
+        """
+        with _service_errors():
+            self._table.refresh(self._timeout_s)
+            return self._look_up(pseudonym)
 
     def rewrap(self, service: KeyService) -> int:
         """Wrap the topic's secrets again, under the newest version of ``key_id``, and return their number.
