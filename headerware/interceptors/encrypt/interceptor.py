@@ -40,7 +40,7 @@ from headerware.interceptors.encrypt.envelope import (
     opener,
     sealer,
 )
-from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.keys import UNKNOWN_EPOCH, Epochs, SessionKeys, scope_of
 from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import (
@@ -79,8 +79,8 @@ _SALT_NUMBERS: Final = SALT_BYTES // 8
 _MAX_TOPICS: Final = 1024
 _CHECK_EVERY_MS: Final = 100
 """How long a data key encrypts before its validity is checked again, in milliseconds."""
-_CHECK_SUBJECTS_EVERY_MS: Final = 1_000
-"""The same for data keys of single subjects, each of which encrypts few records a second."""
+_CHECK_SUBJECTS_EVERY_MS: Final = 30_000
+"""The same for data keys of subjects, which are also checked when any key of a subject becomes invalid."""
 _CHECKS_PER_KEY: Final = 128
 """The validity is also checked after this fraction of a data key's uses or bytes."""
 _FRAMING_BYTES: Final = 10
@@ -259,7 +259,7 @@ class _Opening(NamedTuple):
 class _Target:
     """A topic that records are sent to, or one of its subjects: what encrypts, and its uses since a check."""
 
-    __slots__ = ("checked_ms", "records", "scope", "sealing", "size_bytes", "subject")
+    __slots__ = ("checked_ms", "epoch", "records", "scope", "sealing", "size_bytes", "subject")
 
     def __init__(self, scope: str, subject: str | None = None) -> None:
         self.scope = scope
@@ -267,6 +267,8 @@ class _Target:
         self.sealing: _Sealing | None = None
         """Replaced as a whole: several threads may send."""
         self.checked_ms = 0
+        self.epoch = UNKNOWN_EPOCH
+        """The epoch of the keys when the data key was last checked."""
         self.records = self.size_bytes = 0
 
 
@@ -323,6 +325,7 @@ class EncryptStep:
         self._passes_nulls: Final = options.nulls == "pass"
         self._max_records: Final = options.data_key_max_uses // _CHECKS_PER_KEY
         self._max_bytes: Final = options.data_key_max_bytes // _CHECKS_PER_KEY
+        self._epochs: Final = Epochs(self._keys)
         self._current = self._cluster(self._keys.known_cluster())
         self._encrypted_parts: Final[Callable[..., _Parts | None]] = self._encrypting()
         self._plain_parts: Final[Callable[[Record], _Parts | None]] = self._decrypting()
@@ -452,6 +455,7 @@ class EncryptStep:
         subject_of = self._subject_of
         check_every_ms = _CHECK_EVERY_MS if subject_of is None else _CHECK_SUBJECTS_EVERY_MS
         max_records, max_bytes = self._max_records, self._max_bytes
+        present_epoch = self._epochs.present
 
         def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
             if value is None and passes_nulls:
@@ -464,10 +468,11 @@ class EncryptStep:
             else:
                 to = cluster.subjects[topic, subject_of(topic, value, key, headers)]
             size_bytes = 0 if value is None else len(value)
-            sealing = to.sealing
+            sealing, now = to.sealing, now_ms()
             if (
                 sealing is None
-                or not 0 <= now_ms() - to.checked_ms < check_every_ms
+                or not 0 <= now - to.checked_ms < check_every_ms
+                or (subject_of is not None and to.epoch != present_epoch(now))
                 or to.records >= max_records
                 or to.size_bytes >= max_bytes
             ):
@@ -521,13 +526,16 @@ class EncryptStep:
             # Other threads may go on counting meanwhile.
             (records, to.records), (in_bytes, to.size_bytes) = (to.records, 0), (to.size_bytes, 0)
             self._keys.data_keys.note_use(sealing.data_key, to.scope, records=records, size_bytes=in_bytes)
+        epoch = UNKNOWN_EPOCH
         if to.subject is not None:
+            epoch = self._epochs.present(now_ms)
             # The topic of subjects' keys may have got another secret, for instance because it was made anew.
             to.scope = self._keys.scope(cluster, topic, to.subject)
         data_key = self._keys.data_key_to_encrypt(to.scope, size_bytes)
         if sealing is None or data_key is not sealing.data_key:
             sealing = to.sealing = self._sealing(data_key, cluster, topic)
         to.checked_ms = now_ms
+        to.epoch = UNKNOWN_EPOCH if epoch < 0 else epoch
         return sealing
 
     def _prepare_subjects(self, batch: Batch, subject_of: FindSubject) -> None:

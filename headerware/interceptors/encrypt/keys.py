@@ -120,6 +120,15 @@ class SessionKeys:
         except KeyServiceError as error:
             raise _cannot_encrypt(error) from error
 
+    @property
+    def has_subjects(self) -> bool:
+        """Whether records are encrypted for subjects, whose keys can be erased at any time."""
+        return self._subjects is not None
+
+    def epoch(self) -> int:
+        """Return a number that changes when a subject's key becomes invalid; -1 if that is not known now."""
+        return 0 if self._subjects is None or self._is_dry_run else self._subjects.epoch
+
     def prepare(self, scopes: Iterable[str]) -> None:
         """Give keys to the subjects of scopes that have none; what fails is tried again for each record."""
         if self._subjects is None or self._is_dry_run:
@@ -192,6 +201,29 @@ class SessionKeys:
     def close(self) -> None:
         """Forget the keys, and close the service."""
         self.data_keys.close()
+
+
+UNKNOWN_EPOCH: Final = -2
+"""Differs from every present epoch, so that a check follows."""
+_EPOCH_EVERY_MS: Final = 1_000
+"""How long an epoch is used before it is asked for again, in milliseconds."""
+
+
+class Epochs:
+    """The present epoch of a session's keys, which is looked at once a second."""
+
+    __slots__ = ("_ask", "_asked_ms", "_present")
+
+    def __init__(self, keys: SessionKeys) -> None:
+        self._ask: Final = keys.epoch
+        self._asked_ms = -_EPOCH_EVERY_MS
+        self._present = -1
+
+    def present(self, now_ms: int) -> int:
+        """Return the present epoch; -1 if it is not known, so that each record is checked."""
+        if not 0 <= now_ms - self._asked_ms < _EPOCH_EVERY_MS:
+            self._present, self._asked_ms = self._ask(), now_ms
+        return self._present
 
 
 def _cannot_encrypt(error: KeyServiceError) -> InterceptorError:

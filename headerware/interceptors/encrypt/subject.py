@@ -9,6 +9,7 @@ from headerware.connect.errors import ConnectConfigError, ConnectDataError
 from headerware.connect.expressions import CompiledExpression
 from headerware.connect.headers import ConnectHeader
 from headerware.connect.records import ConnectRecord
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.keyring.subjects.rows import MAX_SUBJECT_BYTES
@@ -16,6 +17,7 @@ from headerware.registry.encodings import read_json
 
 FindSubject = Callable[[str, Any, Any, Headers], str]
 """Takes topic, value, key and headers, and returns the subject; raises InterceptorError."""
+_MAX_SUBJECTS: Final = 16_384
 _HEADER: Final = "header:"
 _VARIABLES: Final = frozenset({"topic", "key", "value", "headers", "all_headers"})
 """What an expression may read: a record sent again must have the same subject."""
@@ -42,17 +44,18 @@ def _from_header(name: str) -> FindSubject:
     if not name:
         raise ConfigError("expected header:NAME, found no name", path="key_of")
 
+    checked: BoundedCache[bytes | None, str] = BoundedCache(_MAX_SUBJECTS, _checked)
+
     def subject(_topic: str, _value: Any, _key: Any, headers: Headers) -> str:
-        found: bytes | None = None
-        for header, content in headers:
+        for header, content in reversed(headers):
+            if header == name and content:
+                return checked[content]
             if header == name:
-                found = content
-        if not found:
-            raise InterceptorError(
-                f"expected a header {name!r} that names the record's subject (key_of), found none, or an "
-                "empty one"
-            )
-        return _checked(found)
+                break
+        raise InterceptorError(
+            f"expected a header {name!r} that names the record's subject (key_of), found none, or an empty "
+            "one"
+        )
 
     return subject
 

@@ -207,13 +207,18 @@ def unwrap_data_key(subject_key: bytes, wrapped: bytes, context: bytes) -> bytes
         ) from None
 
 
+def is_of_subject(wrapped: bytes) -> bool:
+    """Return whether a data key was wrapped under a subject's key, as far as its first bytes say."""
+    return wrapped.startswith(_MAGIC)
+
+
 def name_in(wrapped: bytes) -> WrappedName | None:
     """Return the subject's key that a wrapped data key names; None if a key service wrapped it directly.
 
     Raises:
         InvalidWrappedKeyError: it cannot be read.
     """
-    if not wrapped.startswith(_MAGIC):
+    if not is_of_subject(wrapped):
         return None
     if len(wrapped) != _WRAPPED.size or wrapped[len(_MAGIC)] != _VERSION:
         raise InvalidWrappedKeyError(

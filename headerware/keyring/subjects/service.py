@@ -130,6 +130,12 @@ class SubjectKeyService:
             return self._service.unwrap(key_id, wrapped, context)
         return unwrap_data_key(self.keys.to_read(name), wrapped, context)
 
+    @property
+    def epoch(self) -> int:
+        """A number that changes when a key becomes invalid; -1 if that is not known now."""
+        keys = self._keys
+        return -1 if keys is None or os.getpid() != self._pid else keys.epoch
+
     def is_valid(self, wrapped: bytes) -> bool:
         """Return whether a data key that is remembered may still be used."""
         name = name_in(wrapped)

@@ -25,6 +25,7 @@ from headerware.keyring.subjects.rows import (
     ERASURE,
     OWN_OFFSET,
     SECRET,
+    SUBJECT_KEY,
     ErasureRow,
     Row,
     SecretRow,
@@ -86,6 +87,8 @@ class SubjectFile:
     def __init__(self, path: str | os.PathLike[str] | None, topic: str) -> None:
         self._shown: Final = "the temporary file of subjects' keys" if path is None else os.fspath(path)
         self.failed = ""
+        self.epoch = 0
+        """A number that changes when keys become invalid, or secrets change."""
         self._writing = False
         if path is not None:
             self._require_private(Path(path))
@@ -213,6 +216,8 @@ class SubjectRows(Rows):
                 file.write(_REMEMBER, self._erased)
                 self._erased.clear()
             if self._is_serving:
+                if any(key[0] != SUBJECT_KEY or value is None for _, _, key, value in self._arrived):
+                    file.epoch += 1
                 self._forget_removed()
                 for _, _, key, _ in self._arrived:
                     pseudonym = pseudonym_in(key)
@@ -238,6 +243,7 @@ class SubjectRows(Rows):
         file.commit()
         file.execute("DROP TABLE temp.coming")
         file.position, self._is_serving = position, True
+        file.epoch += 1
 
     def get(self, key: bytes) -> bytes | None:
         """Return a row's value, or None if there is no such row."""

@@ -143,6 +143,11 @@ class SubjectTable:
         complete_ms = self._table.complete_ms
         return complete_ms is not None and 0 <= wall_clock_ms() - complete_ms <= self._max_stale_ms
 
+    @property
+    def epoch(self) -> int:
+        """A number that changes when a key becomes invalid; -1 if the rows are not fresh."""
+        return self._file.epoch if self.is_fresh and not self._file.failed else -1
+
     @contextmanager
     def rows(self, timeout_s: float) -> Iterator[SubjectRows]:
         """Yield the rows, read to the end before if they are not fresh; keep the block short.
@@ -286,6 +291,11 @@ class SubjectKeys:
         """Return whether a key is valid now, as far as it is known without waiting."""
         known = self._table.known(name.pseudonym)
         return known is not None and not known.unreadable and name.id in known.keys
+
+    @property
+    def epoch(self) -> int:
+        """A number that changes when a key becomes invalid; -1 if that is not known now."""
+        return self._table.epoch
 
     def is_at_hand(self, pseudonym: bytes, key_id: bytes | None) -> bool:
         """Return whether a key is known, or that its subject was erased, without waiting."""
