@@ -21,9 +21,9 @@ from headerware.core.context import Context
 from headerware.interceptors import Encrypt
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
+from headerware.keyring.subjects import SubjectTopic
 from headerware.keyring.subjects.rows import SUBJECT_KEY
 from headerware.keyring.subjects.store import SubjectFile
-from headerware.keyring.subjects.topic import SubjectTopic
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import EmbeddedCluster
 from headerware.topic_table.rows import TableRecord
@@ -95,7 +95,7 @@ def _many(folder: Path, subjects: int) -> Iterator[Row]:
         for offset in range(first, first + BATCH):
             rows.apply(
                 TableRecord(
-                    offset, bytes((SUBJECT_KEY,)) + os.urandom(24), b"\x01" + bytes(4) + os.urandom(72)
+                    offset, bytes((SUBJECT_KEY,)) + os.urandom(24), b"\x01" + bytes(4) + os.urandom(68)
                 )
             )
         rows.moved_to(first + BATCH)

@@ -16,8 +16,9 @@ from headerware.core.session import Session
 from headerware.interceptors import Encrypt
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
+from headerware.keyring.subjects import SubjectTopic
 from headerware.keyring.subjects.service import SubjectKeyService
-from headerware.keyring.subjects.topic import SubjectKeys, SubjectTopic
+from headerware.keyring.subjects.topic import SubjectKeys
 from headerware.keyring.writing import edit_keyring
 
 DEADLINE_S = 60.0

@@ -69,7 +69,7 @@ class StatementOpener(Generic[_Opener]):
         """When the validity of the data key was last checked."""
         of_subject = is_of_subject(statement.wrapped)
         self.check_every_ms: Final = _CHECK_SUBJECTS_EVERY_MS if of_subject else _CHECK_EVERY_MS
-        self.epoch = UNKNOWN_EPOCH
+        self.epoch: int = UNKNOWN_EPOCH
         """The epoch of the keys at that time, if there are keys of subjects."""
         self.has_decrypted: bool = False
         """Whether it has decrypted a record, which proves that the statement is genuine."""

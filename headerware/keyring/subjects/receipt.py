@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RECEIPT_USE: Final = "erasures"
 """The use of keys that sign receipts; keys that sign records do not have it."""
-_DOMAIN: Final = b"headerware/erasure/1"
+_DOMAIN: Final = b"headerware/hw.erasure/1"
 _LENGTH: Final = struct.Struct(">I").pack
 
 

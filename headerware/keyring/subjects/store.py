@@ -86,8 +86,8 @@ class SubjectFile:
 
     def __init__(self, path: str | os.PathLike[str] | None, topic: str) -> None:
         self._shown: Final = "the temporary file of subjects' keys" if path is None else os.fspath(path)
-        self.failed = ""
-        self.epoch = 0
+        self.failed: str = ""
+        self.epoch: int = 0
         """A number that changes when keys become invalid, or secrets change."""
         self._writing = False
         if path is not None:
@@ -101,7 +101,7 @@ class SubjectFile:
                 self._db.execute(f"PRAGMA {pragma}")
             if not self._db.execute("SELECT count(*) FROM state").fetchone()[0]:
                 self._db.execute("INSERT INTO state VALUES (?, -1)", (topic,))
-            of_topic, self.position = self._db.execute("SELECT * FROM state").fetchone()
+            of_topic, position = self._db.execute("SELECT * FROM state").fetchone()
         except sqlite3.Error as error:
             self._db.close()
             raise self._error(error) from error
@@ -111,6 +111,7 @@ class SubjectFile:
                 f"{self._shown} has the keys of topic {of_topic!r}, expected {topic!r}: give each topic a "
                 "file of its own"
             )
+        self.position: int = position
         self._begun = False
 
     def rows(self) -> SubjectRows:
@@ -183,7 +184,7 @@ class SubjectRows(Rows):
         super().__init__()
         self._file: Final = file
         self._is_serving = is_serving
-        self.resume_at = resume_at
+        self.resume_at: int = resume_at
         self._arrived: list[tuple[int, int, bytes, bytes | None]] = []
         self._erased: list[tuple[bytes, int]] = []
         self._removed: list[tuple[int, bytes, int]] = []

@@ -16,7 +16,7 @@ from headerware.interceptors import Encrypt, EncryptFields, Serialize
 from headerware.interceptors.encrypt.envelope import TAIL_BYTES
 from headerware.interceptors.encrypt.subject import SubjectOf
 from headerware.keyring.services import FileKeys
-from headerware.keyring.subjects.topic import SubjectTopic
+from headerware.keyring.subjects import SubjectTopic
 from headerware.testing import EmbeddedCluster
 from tests.subjects import CLUSTER, World, record_of, refusal_of
 from tests.waiting import until
