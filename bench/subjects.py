@@ -31,7 +31,7 @@ from headerware.topic_table.rows import TableRecord
 ACTIVE = {100: "at least 0.9", 1_000: ""}
 """How many subjects the records are about; what a thousand need is more than a processor keeps at hand."""
 BATCH = 1_000
-LOOK_UPS = 5_000
+LOOK_UPS = 1_000
 
 
 def rows(*, pairs: int, subjects: int) -> Iterator[Row]:
@@ -90,14 +90,14 @@ def _many(folder: Path, subjects: int) -> Iterator[Row]:
     file = SubjectFile(path, "customer-keys")
     file.rows()
     rows = file.rows()
+    names: list[bytes] = []
     began = time.perf_counter()
     for first in range(0, subjects, BATCH):
         for offset in range(first, first + BATCH):
-            rows.apply(
-                TableRecord(
-                    offset, bytes((SUBJECT_KEY,)) + os.urandom(24), b"\x01" + bytes(4) + os.urandom(68)
-                )
-            )
+            key = bytes((SUBJECT_KEY,)) + os.urandom(24)
+            rows.apply(TableRecord(offset, key, b"\x01" + bytes(4) + os.urandom(68)))
+            if offset % (subjects // LOOK_UPS) == 0:
+                names.append(key[1:17])
         rows.moved_to(first + BATCH)
     rows.begin_serving(subjects)
     loaded_s = time.perf_counter() - began
@@ -106,11 +106,6 @@ def _many(folder: Path, subjects: int) -> Iterator[Row]:
     file = SubjectFile(path, "customer-keys")
     rows = file.rows()
     opened_s = time.perf_counter() - began
-    asked = random.sample(range(subjects), min(LOOK_UPS, subjects))
-    names = [
-        file.execute("SELECT key FROM row LIMIT 1 OFFSET ?", number)[0][0][1:17]
-        for number in sorted(asked)[:: max(1, len(asked) // 200)]
-    ]
     took = []
     for name in random.sample(names, len(names)):
         began = time.perf_counter()
