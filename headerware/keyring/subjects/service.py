@@ -7,7 +7,7 @@ import re
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import InvalidWrappedKeyError, KeyServiceError, RegistryError
+from headerware.core.errors import ConfigError, InvalidWrappedKeyError, KeyServiceError, RegistryError
 from headerware.keyring.services.data_keys import DataKeys
 from headerware.keyring.services.service import Wrapped
 from headerware.keyring.subjects.rows import name_in, unwrap_data_key, wrap_data_key
@@ -71,8 +71,7 @@ class SubjectKeyService:
         """The keys of subjects, opened.
 
         Raises:
-            ConfigError: no brokers are known.
-            KeyServiceError: the topic's file or the properties cannot be used.
+            KeyServiceError: no brokers are known, or the topic's file or the properties cannot be used.
         """
         if os.getpid() != self._pid:
             self._begin()  # the parent's threads and connections are not here
@@ -85,7 +84,7 @@ class SubjectKeyService:
             if self._keys is None:
                 try:
                     table = self._options.acquire(self._servers)
-                except RegistryError as error:
+                except (ConfigError, RegistryError) as error:
                     raise KeyServiceError(f"the keys of subjects cannot be opened: {error}") from error
                 secrets = DataKeys(
                     _Borrowed(self._service),
@@ -138,21 +137,26 @@ class SubjectKeyService:
 
     def is_valid(self, wrapped: bytes) -> bool:
         """Return whether a data key that is remembered may still be used."""
-        name = name_in(wrapped)
-        return name is None or self.keys.has(name)
+        try:
+            name = name_in(wrapped)
+            return name is None or self.keys.has(name)
+        except KeyServiceError:  # whoever then asks for the key gets the error
+            return False
 
     def is_at_hand(self, scope: str, wrapped: bytes | None) -> bool:
         """Return whether a call would be answered at once, without waiting for a network."""
-        if wrapped is not None:
-            try:
+        try:
+            if wrapped is not None:
                 name = name_in(wrapped)
-            except InvalidWrappedKeyError:
-                return True
-            return self._is_local if name is None else self.keys.is_at_hand(*name)
-        found = _OF_SUBJECT.fullmatch(scope.encode())
-        if found is None:
-            return self._is_local
-        return self.keys.is_at_hand(bytes.fromhex(found[2].decode()), None)
+                return self._is_local if name is None else self.keys.is_at_hand(*name)
+            found = _OF_SUBJECT.fullmatch(scope.encode())
+            if found is None:
+                return self._is_local
+            return self.keys.is_at_hand(bytes.fromhex(found[2].decode()), None)
+        except InvalidWrappedKeyError:
+            return True
+        except KeyServiceError:
+            return False
 
     def close(self) -> None:
         """Release the topic, and close the key service; a second call does nothing."""

@@ -56,6 +56,10 @@ _MAX_KEPT: Final = 16_384
 _log: Final = logging.getLogger("headerware.keyring")
 
 
+class FileInUseError(RegistryError):
+    """A file that another process uses."""
+
+
 class Subject(NamedTuple):
     """What the topic says about a subject."""
 
@@ -81,7 +85,8 @@ class SubjectFile:
         topic: the topic; a file of another topic is refused.
 
     Raises:
-        RegistryError: the file cannot be used, or another process uses it.
+        FileInUseError: another process uses the file.
+        RegistryError: the file cannot be used.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, topic: str) -> None:
@@ -160,7 +165,7 @@ class SubjectFile:
 
     def _error(self, error: sqlite3.Error) -> RegistryError:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
-            return RegistryError(
+            return FileInUseError(
                 f"{self._shown} is used by another process: give each process a file of its own"
             )
         return RegistryError(f"{self._shown} cannot be used: {error}")

@@ -8,7 +8,9 @@ subject is erased is not valid.
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -21,6 +23,7 @@ from headerware.core.errors import (
     ConfigError,
     HeldBackError,
     InvalidWrappedKeyError,
+    KeptError,
     KeyDeletedError,
     KeyServiceError,
     KeyServiceUnavailableError,
@@ -45,7 +48,7 @@ from headerware.keyring.subjects.rows import (
     pseudonym_of,
     seal_subject_key,
 )
-from headerware.keyring.subjects.store import Subject, SubjectFile, SubjectRows
+from headerware.keyring.subjects.store import FileInUseError, Subject, SubjectFile, SubjectRows
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
 from headerware.topic_table.topic import UnreachableError
 
@@ -55,6 +58,11 @@ if TYPE_CHECKING:
 
 MAX_STALE_MS: Final = 60_000
 """How long the topic may be out of reach by default before its keys are no longer used."""
+_PROBE_S: Final = 0.5
+"""How long after a failure the topic is not read again, in seconds."""
+_PROBE_WAIT_S: Final = 0.2
+"""How long a caller waits for a topic that was out of reach."""
+_log: Final = logging.getLogger("headerware.keyring")
 _NO_SERVERS: Final = (
     "expected servers, the brokers that have the topic, because there is no client here; found none"
 )
@@ -69,7 +77,8 @@ class SubjectTopic(SecretOptions, frozen=True, kw_only=True):
         config: further properties of librdkafka, such as ``security.protocol``; they are not taken from the
             client.
         file: a SQLite file in which the topic's rows are kept, so that a restart reads on where the process
-            stopped. Each process needs a file of its own. None is a temporary file.
+            stopped. Each process needs a file of its own; one that finds it in use has a temporary file
+            instead. None is a temporary file.
         max_stale_ms: how long keys are used while the topic is out of reach, in milliseconds; then records
             wait. So an erasure takes effect everywhere within this time and a second.
         create: whether to create the topic if it does not exist.
@@ -112,6 +121,17 @@ class SubjectTopic(SecretOptions, frozen=True, kw_only=True):
         return _open_tables.acquire((self, servers), lambda: SubjectTable(self, conf))
 
 
+def _file_for(options: SubjectTopic) -> SubjectFile:
+    """Open the file; if another process uses it, as the first of several workers does, a temporary one."""
+    try:
+        return SubjectFile(options.file, options.topic)
+    except FileInUseError as error:
+        _log.warning(
+            "%s; here a temporary file is used, so that a restart reads the topic from its beginning", error
+        )
+        return SubjectFile(None, options.topic)
+
+
 subject_keys_type: Final[Catalogue[SubjectTopic]] = Catalogue(
     "store of subjects' keys", SubjectTopic, {"topic": "headerware.keyring.subjects.topic:SubjectTopic"}
 )
@@ -123,7 +143,10 @@ class SubjectTable:
 
     def __init__(self, options: SubjectTopic, conf: Mapping[str, Any]) -> None:
         self.topic: Final = options.topic
-        self._file: Final = SubjectFile(options.file, options.topic)
+        self._file: Final = _file_for(options)
+        self._down: KeptError[UnreachableError] | None = None
+        """Why the topic is out of reach, until it is reached again."""
+        self._probe_at = 0.0
         self._max_stale_ms: Final = options.max_stale_ms
         try:
             self._table: Final = TopicTable(
@@ -173,13 +196,20 @@ class SubjectTable:
         """Read the topic to its end, and follow it from the first time on.
 
         A topic that is large, or out of reach, is read on in the background. Any other error is raised before
-        that, because it would only be logged there.
+        that, because it would only be logged there. After a failure callers hardly wait.
         """
+        down = self._down
+        if down is not None:
+            if time.monotonic() < self._probe_at:
+                raise down.again()
+            timeout_s = min(timeout_s, _PROBE_WAIT_S)
         try:
             reached = self._table.refresh(timeout_s)
-        except UnreachableError:
+        except UnreachableError as error:
+            self._down, self._probe_at = KeptError(error), time.monotonic() + _PROBE_S
             self._table.follow()
             raise
+        self._down = None
         self._table.follow()
         return reached
 

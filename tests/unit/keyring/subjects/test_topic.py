@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from headerware.core.errors import KeyServiceError, RegistryError
+from headerware.core.errors import KeyServiceError, KeyServiceUnavailableError, RegistryError
 from headerware.keyring.subjects.rows import ERASURE, SUBJECT_KEY, ErasureRow, SubjectKeyRow
 from headerware.keyring.subjects.store import SubjectFile
 from headerware.testing import EmbeddedCluster
+from headerware.topic_table import TopicTable, UnreachableError
 from headerware.topic_table.rows import TableRecord
 from tests.subjects import World, record_of
 
@@ -114,6 +117,35 @@ class TestFile:
             SubjectFile(tmp_path / "keys.db", world.topic)
         held.close()
 
+    def test_the_second_of_several_workers_has_a_temporary_file(
+        self, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        held = SubjectFile(tmp_path / "keys.db", world.topic)
+        session = world.open(place=world.place(file=str(tmp_path / "keys.db")))
+        assert session.consume(session.send([record_of("ann")]))[0].value == b"secret"
+        assert "is used by another process" in caplog.text
+        held.close()
+
+    def test_after_a_kill_rows_and_position_fit(self, tmp_path: Path) -> None:
+        writing = (
+            "import sys; from headerware.keyring.subjects.store import SubjectFile\n"
+            "from headerware.topic_table.rows import TableRecord\n"
+            "file = SubjectFile(sys.argv[1], 'customer-keys'); rows = file.rows()\n"
+            "for offset in range(10**9):\n"
+            "    rows.apply(TableRecord(offset, b'\\x02' + offset.to_bytes(24, 'big'), b'row'))\n"
+            "    if offset % 7 == 6: rows.moved_to(offset + 1); print(offset, flush=True)\n"
+        )
+        path = tmp_path / "keys.db"
+        with subprocess.Popen([sys.executable, "-c", writing, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            for _ in range(50):
+                written = int(child.stdout.readline())
+            child.kill()
+        file = SubjectFile(path, "customer-keys")
+        assert file.position > written
+        assert file.execute("SELECT count(*) FROM row")[0][0] == file.position
+        file.close()
+
     def test_a_file_of_another_topic_is_refused(self, tmp_path: Path) -> None:
         SubjectFile(tmp_path / "keys.db", "customer-keys").close()
         with pytest.raises(RegistryError, match="has the keys of topic 'customer-keys', expected 'others'"):
@@ -157,6 +189,25 @@ class TestFile:
             rows.moved_to(offset + 1)
         file.close()
         assert b"sealed-key" not in (tmp_path / "keys.db").read_bytes()
+
+
+class TestOutOfReach:
+    def test_callers_do_not_wait_one_after_the_other(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[float] = []
+
+        def refresh(_table: object, timeout_s: float) -> bool:
+            asked.append(timeout_s)
+            raise UnreachableError("no answer")
+
+        keys = world.keys()
+        monkeypatch.setattr(TopicTable, "refresh", refresh)
+        for _ in range(100):
+            with pytest.raises(KeyServiceUnavailableError, match="no answer"):
+                keys.pseudonym("ann")
+        assert len(asked) < 100
+        assert all(timeout_s < 1 for timeout_s in asked[1:])
 
 
 class TestSettings:
