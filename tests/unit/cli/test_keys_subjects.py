@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from headerware import Producer
 from headerware.cli import main
 from headerware.core.errors import InterceptorError, ShreddedError
 from headerware.keyring import with_deletion, with_new_key, with_rotation
@@ -92,6 +93,17 @@ class TestErasing:
         result = run(world, "erase", path, "ann", "--yes")
         assert result.exit_code == 1
         assert "expected an interceptor with subject_keys" in result.output
+
+
+class TestTail:
+    def test_shows_what_a_subject_may_be_read(self, world: World, config: Path) -> None:
+        servers = {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            producer.produce(f"{world.topic}.orders", b"a book", headers={"customer": "ann"})
+        arguments = ("-c", str(config), "-b", world.servers, "-n", "1", "--values", "text", "--json")
+        result = CliRunner().invoke(main, ["tail", f"{world.topic}.orders", *arguments])
+        assert result.exit_code == 0, result.output
+        assert "a book" in result.output
 
 
 class TestReceipts:

@@ -153,15 +153,19 @@ class TestEncryptFields:
         step = EncryptFields(
             key_service=FileKeys(keyring=str(world.keyring)),
             key_id="customers",
-            fields=("card", "address.street"),
-            key_of="value.customer",
+            fields=("card", "address.street", "note"),
+            key_of="value.note",
             subject_keys=world.place(),
             key_service_timeout_ms=30_000,
         )
         return Chain([step, Serialize(value="json")]).open(Context(cluster_id=lambda: CLUSTER))
 
     def record(self, customer: str) -> Record:
-        return Record("orders", {"customer": customer, "card": "4111", "address": {"street": "Elm"}}, b"k")
+        return Record(
+            "orders",
+            {"customer": customer, "card": "4111", "note": customer, "address": {"street": "Elm"}},
+            b"k",
+        )
 
     def test_fields_are_encrypted_for_the_subject(self, world: World) -> None:
         session, keys = self.open(world), world.keys()
