@@ -100,7 +100,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, rotate, revoke, delete, distribute and certify keys, and erase subjects."""
+    """Make, rotate, revoke, delete and certify keys; erase subjects."""
 
 
 @keys.command()

@@ -144,9 +144,9 @@ def erase_command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Erase a subject, such as a person: nobody can read what was encrypted for it any more.
+    """Erase a subject, such as a person.
 
-    CONFIG is a chain whose encrypt or encrypt_fields has subject_keys. SUBJECT is the subject as key_of finds
+    Nobody can read what was encrypted for it any more. CONFIG is a chain whose encrypt or encrypt_fields has subject_keys. SUBJECT is the subject as key_of finds
     it, or - to read it from standard input, so that no shell keeps it. The answer is a receipt, which
     headerware keys erased verifies. An erased subject gets no new key until it is readmitted.
     """
@@ -209,9 +209,9 @@ def erased_command(
     *,
     as_json: bool,
 ) -> None:
-    """Verify the receipt of an erasure, and that the topic still has the erasure and none of its keys.
+    """Verify the receipt of an erasure.
 
-    The exit code is 1 if the receipt is not true.
+    The topic of keys must still have the erasure, and none of the erased keys. The exit code is 1 if the receipt is not true.
     """
     from headerware.keyring.subjects.receipt import (  # noqa: PLC0415 - only this needs them
         contradiction,
@@ -261,9 +261,9 @@ def readmit_command(
     *,
     as_json: bool,
 ) -> None:
-    """Let an erased subject have a new key, for instance because a person is a customer again.
+    """Let an erased subject have a new key.
 
-    What was erased stays erased. SUBJECT is the subject as key_of finds it, or - to read it from standard
+    A person may be a customer again, for instance. What was erased stays erased. SUBJECT is the subject as key_of finds it, or - to read it from standard
     input.
     """
     with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
@@ -290,9 +290,9 @@ def rewrap_command(
     *,
     as_json: bool,
 ) -> None:
-    """Wrap the secrets of the topic of subjects' keys again, after the rotation of key_id.
+    """Wrap the secrets of subjects' keys again.
 
-    Two small rows are written; keys of subjects and records do not change. Then the old version of the
+    Run it after the rotation of key_id. Two small rows are written; keys of subjects and records do not change. Then the old version of the
     key-encryption key may be deleted, once every process has read the rows.
     """
     with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
