@@ -146,9 +146,10 @@ def erase_command(
 ) -> None:
     """Erase a subject, such as a person.
 
-    Nobody can read what was encrypted for it any more. CONFIG is a chain whose encrypt or encrypt_fields has subject_keys. SUBJECT is the subject as key_of finds
-    it, or - to read it from standard input, so that no shell keeps it. The answer is a receipt, which
-    headerware keys erased verifies. An erased subject gets no new key until it is readmitted.
+    Nobody can read what was encrypted for it any more. CONFIG is a chain whose encrypt or encrypt_fields
+    has subject_keys. SUBJECT is the subject as key_of finds it, or - to read it from standard input, so
+    that no shell keeps it. The answer is a receipt, which headerware keys erased verifies. An erased
+    subject gets no new key until it is readmitted.
     """
     from headerware.keyring.subjects.receipt import (  # noqa: PLC0415 - only this needs them
         RECEIPT_USE,
@@ -211,7 +212,8 @@ def erased_command(
 ) -> None:
     """Verify the receipt of an erasure.
 
-    The topic of keys must still have the erasure, and none of the erased keys. The exit code is 1 if the receipt is not true.
+    The topic of keys must still have the erasure, and none of the erased keys. The exit code is 1 if the
+    receipt is not true.
     """
     from headerware.keyring.subjects.receipt import (  # noqa: PLC0415 - only this needs them
         contradiction,
@@ -263,8 +265,8 @@ def readmit_command(
 ) -> None:
     """Let an erased subject have a new key.
 
-    A person may be a customer again, for instance. What was erased stays erased. SUBJECT is the subject as key_of finds it, or - to read it from standard
-    input.
+    A person may be a customer again, for instance. What was erased stays erased. SUBJECT is the subject
+    as key_of finds it, or - to read it from standard input.
     """
     with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
         row = opened.keys.readmit(_named(subject))
@@ -292,8 +294,9 @@ def rewrap_command(
 ) -> None:
     """Wrap the secrets of subjects' keys again.
 
-    Run it after the rotation of key_id. Two small rows are written; keys of subjects and records do not change. Then the old version of the
-    key-encryption key may be deleted, once every process has read the rows.
+    Run it after the rotation of key_id. Two small rows are written; keys of subjects and records do not
+    change. Then the old version of the key-encryption key may be deleted, once every process has read the
+    rows.
     """
     with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
         count = opened.keys.rewrap(opened.service)
