@@ -135,6 +135,12 @@ class TestEncrypt:
         refused = refusal_of(Chain([plain]).open(Context(cluster_id=lambda: CLUSTER)), sent)
         assert "expected layout 1 of a wrapped key" in str(refused)
 
+    def test_the_header_of_the_subject_may_be_secret(self, world: World) -> None:
+        session = world.open(headers=("customer",))
+        [sent] = session.send([record_of("ann")])
+        assert "customer" not in sent.headers
+        assert session.consume([sent])[0].headers.last("customer") == b"ann"
+
     def test_is_not_sent_natively(self, world: World) -> None:
         options = Encrypt(
             key_service=FileKeys(keyring=str(world.keyring)),
