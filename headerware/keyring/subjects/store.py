@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -174,10 +175,14 @@ class SubjectFile:
         """Make the file, readable by its owner only; refuse one that others can write."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "rb") as file:  # noqa: PTH123 - it makes the file with its mode
-                status = os.fstat(file.fileno())
+            if not os.path.lexists(path):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            # An existing file is not opened here: to close it would release the locks of this process on it.
+            status = path.lstat()
         except OSError as error:
             raise RegistryError(f"{self._shown} cannot be used: {error.strerror or error}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise RegistryError(f"{self._shown} cannot be used: expected a regular file")
         if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
             raise RegistryError(f"{self._shown} can be written by others than this process's user and root")
 

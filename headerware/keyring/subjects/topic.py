@@ -179,39 +179,40 @@ class SubjectTable:
             UnreachableError: they are not fresh, and the brokers do not answer in time.
             RegistryError: the topic cannot be read.
         """
-        if not self.is_fresh and not self._refreshed(timeout_s):
-            raise UnreachableError(
-                f"topic {self.topic!r} is out of reach, and what was read of it is older than max_stale_ms; "
-                "an erasure may be missing"
-            )
+        if not self.is_fresh:
+            self.refresh(timeout_s)
         with self._table.rows() as rows:
             yield rows
 
     def refresh(self, timeout_s: float) -> None:
-        """Read the topic to its present end, or raise UnreachableError."""
-        if not self._refreshed(timeout_s):
-            raise UnreachableError(f"topic {self.topic!r} is out of reach")
-
-    def _refreshed(self, timeout_s: float) -> bool:
-        """Read the topic to its end, and follow it from the first time on.
+        """Read the topic to its present end, and follow it from the first time on.
 
         A topic that is large, or out of reach, is read on in the background. Any other error is raised before
         that, because it would only be logged there. After a failure callers hardly wait.
+
+        Raises:
+            UnreachableError: the brokers do not answer in time.
+            RegistryError: the topic cannot be read.
         """
         down = self._down
         if down is not None:
             if time.monotonic() < self._probe_at:
                 raise down.again()
             timeout_s = min(timeout_s, _PROBE_WAIT_S)
+        out_of_reach: UnreachableError | None = None
         try:
-            reached = self._table.refresh(timeout_s)
+            if not self._table.refresh(timeout_s):
+                out_of_reach = UnreachableError(
+                    f"topic {self.topic!r} is out of reach, so an erasure may be missing"
+                )
         except UnreachableError as error:
-            self._down, self._probe_at = KeptError(error), time.monotonic() + _PROBE_S
+            out_of_reach = error
+        if out_of_reach is not None:
+            self._down, self._probe_at = KeptError(out_of_reach), time.monotonic() + _PROBE_S
             self._table.follow()
-            raise
+            raise out_of_reach
         self._down = None
         self._table.follow()
-        return reached
 
     def known(self, pseudonym: bytes) -> Subject | None:
         """Return what is known about a subject without waiting; None if the rows are not fresh."""

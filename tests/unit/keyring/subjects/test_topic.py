@@ -157,6 +157,28 @@ class TestFile:
         with pytest.raises(RegistryError, match="can be written by others"):
             SubjectFile(tmp_path / "keys.db", "customer-keys")
 
+    def test_a_link_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "link.db").symlink_to(tmp_path / "keys.db")
+        with pytest.raises(RegistryError, match="expected a regular file"):
+            SubjectFile(tmp_path / "link.db", "customer-keys")
+
+    def test_opening_it_twice_in_a_process_releases_no_lock(self, tmp_path: Path) -> None:
+        held = SubjectFile(tmp_path / "keys.db", "customer-keys")
+        with pytest.raises(RegistryError, match="is used by another process"):
+            SubjectFile(tmp_path / "keys.db", "customer-keys")
+        other = (
+            "import sys; from headerware.keyring.subjects.store import SubjectFile\n"
+            "SubjectFile(sys.argv[1], 'customer-keys')"
+        )
+        found = subprocess.run(
+            [sys.executable, "-c", other, str(tmp_path / "keys.db")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "FileInUseError" in found.stderr
+        held.close()
+
     def test_something_else_is_refused(self, tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "other.db") as other:
             other.execute("CREATE TABLE orders (id INTEGER)")
@@ -192,19 +214,25 @@ class TestFile:
 
 
 class TestOutOfReach:
+    @pytest.mark.parametrize("raises", [False, True])
     def test_callers_do_not_wait_one_after_the_other(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self,
+        world: World,
+        monkeypatch: pytest.MonkeyPatch,
+        raises: bool,  # noqa: FBT001
     ) -> None:
         asked: list[float] = []
 
         def refresh(_table: object, timeout_s: float) -> bool:
             asked.append(timeout_s)
-            raise UnreachableError("no answer")
+            if raises:
+                raise UnreachableError("it is out of reach")
+            return False
 
         keys = world.keys()
         monkeypatch.setattr(TopicTable, "refresh", refresh)
         for _ in range(100):
-            with pytest.raises(KeyServiceUnavailableError, match="no answer"):
+            with pytest.raises(KeyServiceUnavailableError, match="is out of reach"):
                 keys.pseudonym("ann")
         assert len(asked) < 100
         assert all(timeout_s < 1 for timeout_s in asked[1:])
