@@ -28,6 +28,10 @@ class TableRecord(NamedTuple):
     value: bytes | None
 
 
+class OtherTopicError(Exception):
+    """The first record after a resumption shows that the rows were read from another topic of this name."""
+
+
 class Rows:
     """Build rows from records, which are applied once each, in the order of offsets.
 
@@ -38,7 +42,8 @@ class Rows:
     resume_at: int = -1
     """The offset at which reading may go on, for rows that an earlier process has saved with it; -1 for none.
 
-    Such rows must be right although they miss tombstones that compaction has removed meanwhile.
+    Such rows must be right although they miss tombstones that compaction has removed meanwhile. To notice
+    that the topic was replaced, they may resume at their last record, and raise OtherTopicError in `apply`.
     """
 
     def __init__(self) -> None:

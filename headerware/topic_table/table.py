@@ -22,7 +22,7 @@ from threading import Event, Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from headerware.core.errors import RegistryError
-from headerware.topic_table.rows import AnyRows, Listener, TableState
+from headerware.topic_table.rows import AnyRows, Listener, OtherTopicError, TableState
 from headerware.topic_table.snapshot import SnapshotFile
 from headerware.topic_table.topic import TableReader, TopicWriter, UnreachableError, seconds_left
 
@@ -381,7 +381,10 @@ class _Pump:
         if batch.lost:
             self._read_anew("its position is gone")
         else:
-            self._state.take(batch.records, batch.position)
+            try:
+                self._state.take(batch.records, batch.position)
+            except OtherTopicError as error:
+                self._read_anew(str(error))
 
     def _read_anew(self, reason: str) -> None:
         _log.warning("topic %s is read from its beginning again: %s", self._topic, reason)

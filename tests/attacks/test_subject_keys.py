@@ -150,6 +150,27 @@ class TestErased:
             assert isinstance(refusal_of(again, ann), ShreddedError)
             again.close()
 
+    def test_a_topic_that_is_rolled_back_and_grows_again(self, world: World, tmp_path: Path) -> None:
+        place = world.place(file=str(tmp_path / "reader.db"))
+        reader, keys = world.open(place=place), world.keys()
+        [ann] = reader.send([record_of("ann")])
+        before = [(key, value) for _, key, value in world.rows()]
+        keys.erase("ann")
+        until(lambda: isinstance(refusal_of(reader, ann), ShreddedError))
+        reader.close()
+        with EmbeddedCluster() as restored:
+            restored.create_topic(world.topic)
+            back = world.at(restored.bootstrap_servers)
+            back.write(*before)
+            again = back.open()
+            sent = again.send([record_of(f"customer-{number}") for number in range(9)])
+            assert len(back.rows()) > len(world.rows())
+            with_memory = back.open(place=back.place(file=str(tmp_path / "reader.db")))
+            assert isinstance(refusal_of(with_memory, ann), ShreddedError)
+            assert [each.value for each in with_memory.consume(sent)] == [b"secret"] * 9
+            again.close()
+            with_memory.close()
+
     def test_an_erasure_that_this_version_cannot_read_holds_records_back(self, world: World) -> None:
         writer, keys = world.open(), world.keys()
         [ann] = writer.send([record_of("ann")])

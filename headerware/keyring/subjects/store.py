@@ -16,6 +16,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -34,10 +35,11 @@ from headerware.keyring.subjects.rows import (
     decode_row,
     pseudonym_in,
 )
-from headerware.topic_table.rows import Rows, TableRecord
+from headerware.topic_table.rows import OtherTopicError, Rows, TableRecord
 
 _SCHEMA: Final = (
-    "CREATE TABLE state (topic TEXT NOT NULL, position INTEGER NOT NULL);"
+    "CREATE TABLE state (topic TEXT NOT NULL, position INTEGER NOT NULL, last INTEGER NOT NULL, "
+    "digest BLOB NOT NULL);"
     "CREATE TABLE erased (pseudonym BLOB PRIMARY KEY, generation INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE row (subject INTEGER, offset INTEGER, key BLOB NOT NULL, value BLOB, "
     "PRIMARY KEY (subject, offset)) WITHOUT ROWID;"
@@ -106,8 +108,8 @@ class SubjectFile:
             for pragma in _PRAGMAS:
                 self._db.execute(f"PRAGMA {pragma}")
             if not self._db.execute("SELECT count(*) FROM state").fetchone()[0]:
-                self._db.execute("INSERT INTO state VALUES (?, -1)", (topic,))
-            of_topic, position = self._db.execute("SELECT * FROM state").fetchone()
+                self._db.execute("INSERT INTO state VALUES (?, -1, -1, x'')", (topic,))
+            of_topic, position, last, digest = self._db.execute("SELECT * FROM state").fetchone()
         except sqlite3.Error as error:
             self._db.close()
             raise self._error(error) from error
@@ -118,6 +120,8 @@ class SubjectFile:
                 "file of its own"
             )
         self.position: int = position
+        self.last: tuple[int, bytes] = (last, digest)
+        """The offset of the last record that was read, and its digest."""
         self._begun = False
 
     def rows(self) -> SubjectRows:
@@ -126,7 +130,12 @@ class SubjectFile:
         if not is_first:
             self.execute("DROP TABLE IF EXISTS temp.coming")
             self.execute(_COMING)
-        return SubjectRows(self, is_serving=is_first, resume_at=self.position if is_first else -1)
+        return SubjectRows(self, resumes=is_first)
+
+    def moved_to(self, position: int, last: tuple[int, bytes]) -> None:
+        """Note, in the open transaction, how far the topic was read, and the last record that was read."""
+        self.write("UPDATE state SET position = ?, last = ?, digest = ?", [(position, *last)])
+        self.position, self.last = position, last
 
     def execute(self, statement: str, *given: Any) -> list[Any]:
         """Return the rows of a statement; after an error, the file is not used any more."""
@@ -190,11 +199,15 @@ class SubjectFile:
 class SubjectRows(Rows):
     """The rows of one reading of the topic: those that are served, or those that will replace them."""
 
-    def __init__(self, file: SubjectFile, *, is_serving: bool, resume_at: int) -> None:
+    def __init__(self, file: SubjectFile, *, resumes: bool) -> None:
         super().__init__()
         self._file: Final = file
-        self._is_serving = is_serving
-        self.resume_at: int = resume_at
+        self._is_serving = resumes
+        self._last = file.last if resumes else (-1, b"")
+        self._expected: tuple[int, bytes] | None = file.last if resumes and file.last[0] >= 0 else None
+        """The record that comes first after a resumption, unless compaction has removed it."""
+        if resumes:
+            self.resume_at: int = file.position if self._expected is None else self._expected[0]
         self._arrived: list[tuple[int, int, bytes, bytes | None]] = []
         self._erased: list[tuple[bytes, int]] = []
         self._removed: list[tuple[int, bytes, int]] = []
@@ -202,8 +215,16 @@ class SubjectRows(Rows):
         self._secrets: list[SecretRow] | None = None
 
     def apply(self, record: TableRecord) -> bool:
-        """Take a record, which is written when the table notes its position."""
+        """Take a record, which is written when the table notes its position.
+
+        Raises:
+            OtherTopicError: at the position of the last record, the topic has another one.
+        """
         offset, key, value = record
+        if self._expected is not None:
+            expected, self._expected = self._expected, None
+            if offset == expected[0] and _digest(record) != expected[1]:
+                raise OtherTopicError(f"it has another record at offset {offset} than before")
         if not key:
             return False
         pseudonym = pseudonym_in(key)
@@ -221,6 +242,8 @@ class SubjectRows(Rows):
         """Write the records that were applied, and the position after them."""
         file = self._file
         if self._arrived:
+            _, offset, key, value = self._arrived[-1]
+            self._last = offset, _digest(TableRecord(offset, key, value))
             into = "main.row" if self._is_serving else "temp.coming"
             file.write(f"INSERT OR REPLACE INTO {into} VALUES (?, ?, ?, ?)", self._arrived)  # noqa: S608 - ours
             if self._erased:
@@ -238,8 +261,7 @@ class SubjectRows(Rows):
                         self._subjects[pseudonym] = None
             self._arrived.clear()
         if self._is_serving and position > file.position:
-            file.write("UPDATE state SET position = ?", [(position,)])
-            file.position = position
+            file.moved_to(position, self._last)
         file.commit()
 
     def begin_serving(self, position: int) -> None:
@@ -250,10 +272,10 @@ class SubjectRows(Rows):
         file.write("DELETE FROM row", [()])
         file.write("INSERT INTO row SELECT * FROM temp.coming ORDER BY subject, offset", [()])
         self._forget_removed()
-        file.write("UPDATE state SET position = ?", [(position,)])
+        file.moved_to(position, self._last)
         file.commit()
         file.execute("DROP TABLE temp.coming")
-        file.position, self._is_serving = position, True
+        self._is_serving = True
         file.epoch += 1
 
     def get(self, key: bytes) -> bytes | None:
@@ -341,6 +363,11 @@ _REMEMBER: Final = (
 def _number(pseudonym: bytes | None) -> int:
     """Return the number under which a subject's rows are found; pseudonyms may share one."""
     return 0 if pseudonym is None else int.from_bytes(pseudonym[:8], "big", signed=True)
+
+
+def _digest(record: TableRecord) -> bytes:
+    key = record.key or b""
+    return sha256(b"%d %d " % (len(key), record.value is None) + key + (record.value or b"")).digest()
 
 
 def _decoded(offset: int, key: bytes, value: bytes) -> Row | None:
