@@ -40,7 +40,13 @@ from headerware.interceptors.encrypt.envelope import (
     opener,
     sealer,
 )
-from headerware.interceptors.encrypt.keys import UNKNOWN_EPOCH, Epochs, SessionKeys, scope_of
+from headerware.interceptors.encrypt.keys import (
+    EPOCH_EVERY_MS,
+    UNKNOWN_EPOCH,
+    Epochs,
+    SessionKeys,
+    scope_of,
+)
 from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import (
@@ -455,7 +461,7 @@ class EncryptStep:
         subject_of = self._subject_of
         check_every_ms = _CHECK_EVERY_MS if subject_of is None else _CHECK_SUBJECTS_EVERY_MS
         max_records, max_bytes = self._max_records, self._max_bytes
-        present_epoch = self._epochs.present
+        epochs = self._epochs
 
         def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
             if value is None and passes_nulls:
@@ -463,16 +469,19 @@ class EncryptStep:
             cluster = self._current
             if cluster.id is None:
                 cluster = find_cluster()
+            now = now_ms()
             if subject_of is None:
                 to = cluster.topics[topic]
+                sealing = to.sealing
             else:
                 to = cluster.subjects[topic, subject_of(topic, value, key, headers)]
+                if not 0 <= now - epochs.asked_ms < EPOCH_EVERY_MS:
+                    epochs.present(now)
+                sealing = to.sealing if to.epoch == epochs.value else None
             size_bytes = 0 if value is None else len(value)
-            sealing, now = to.sealing, now_ms()
             if (
                 sealing is None
                 or not 0 <= now - to.checked_ms < check_every_ms
-                or (subject_of is not None and to.epoch != present_epoch(now))
                 or to.records >= max_records
                 or to.size_bytes >= max_bytes
             ):

@@ -127,7 +127,7 @@ class SessionKeys:
 
     def epoch(self) -> int:
         """Return a number that changes when a subject's key becomes invalid; -1 if that is not known now."""
-        return 0 if self._subjects is None or self._is_dry_run else self._subjects.epoch
+        return 0 if self._subjects is None else self._subjects.epoch
 
     def prepare(self, scopes: Iterable[str]) -> None:
         """Give keys to the subjects of scopes that have none; what fails is tried again for each record."""
@@ -205,25 +205,29 @@ class SessionKeys:
 
 UNKNOWN_EPOCH: Final = -2
 """Differs from every present epoch, so that a check follows."""
-_EPOCH_EVERY_MS: Final = 1_000
+EPOCH_EVERY_MS: Final = 1_000
 """How long an epoch is used before it is asked for again, in milliseconds."""
 
 
 class Epochs:
-    """The present epoch of a session's keys, which is looked at once a second."""
+    """The present epoch of a session's keys, which is looked at once a second.
 
-    __slots__ = ("_ask", "_asked_ms", "_present")
+    ``value`` is the epoch that was found at ``asked_ms``; -1 if it was not known, so that each record is
+    checked. Hooks that run for each record compare both themselves.
+    """
+
+    __slots__ = ("_ask", "asked_ms", "value")
 
     def __init__(self, keys: SessionKeys) -> None:
         self._ask: Final = keys.epoch
-        self._asked_ms = -_EPOCH_EVERY_MS
-        self._present = -1
+        self.asked_ms: int = -EPOCH_EVERY_MS
+        self.value: int = -1
 
     def present(self, now_ms: int) -> int:
-        """Return the present epoch; -1 if it is not known, so that each record is checked."""
-        if not 0 <= now_ms - self._asked_ms < _EPOCH_EVERY_MS:
-            self._present, self._asked_ms = self._ask(), now_ms
-        return self._present
+        """Return the present epoch."""
+        if not 0 <= now_ms - self.asked_ms < EPOCH_EVERY_MS:
+            self.value, self.asked_ms = self._ask(), now_ms
+        return self.value
 
 
 def _cannot_encrypt(error: KeyServiceError) -> InterceptorError:
