@@ -361,6 +361,10 @@ class SubjectKeys:
                 for pseudonym, generation in lacking.items()
             ]
             self._table.write([row.row for row in made], self._timeout_s)
+            with self._table.rows(self._timeout_s) as rows:
+                invalid = [row.row[0] for row in made if row.id not in rows.subject(row.pseudonym).keys]
+            if invalid:  # their subjects were erased meanwhile, and no row of a key is to stay
+                self._table.write([(key, None) for key in invalid], self._timeout_s)
 
     def erase(self, subject: str) -> Erased:
         """Erase a subject: from now on nobody opens what was written under its keys.

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headerware.core.errors import KeyServiceError, KeyServiceUnavailableError, RegistryError
+from headerware.core.errors import KeyDeletedError, KeyServiceError, KeyServiceUnavailableError, RegistryError
 from headerware.keyring.subjects.rows import ERASURE, SUBJECT_KEY, ErasureRow, SubjectKeyRow
 from headerware.keyring.subjects.store import SubjectFile
+from headerware.keyring.subjects.topic import SubjectTable
 from headerware.testing import EmbeddedCluster
 from headerware.topic_table import TopicTable, UnreachableError
 from headerware.topic_table.rows import TableRecord
@@ -57,6 +59,23 @@ class TestNewSubjects:
         keys.erase("ann")
         keys.prepare([keys.pseudonym("ann")])
         assert [key[0] for _, key, _ in world.rows() if key[0] == SUBJECT_KEY] == []
+
+    def test_a_key_that_an_erasure_overtakes_is_not_used_and_removed(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = world.keys()
+        pseudonym, write = keys.pseudonym("ann"), SubjectTable.write
+
+        def overtaken(table: SubjectTable, rows: Any, timeout_s: float) -> int:
+            if rows[0][1] is not None and rows[0][0][0] == SUBJECT_KEY:
+                world.write(ErasureRow(pseudonym, 1, 0, 0).row)
+            return write(table, rows, timeout_s)
+
+        monkeypatch.setattr(SubjectTable, "write", overtaken)
+        with pytest.raises(KeyDeletedError, match="was erased"):
+            keys.to_send(pseudonym)
+        last = {key: value for _, key, value in world.rows()}
+        assert [key for key, value in last.items() if key[0] == SUBJECT_KEY and value is not None] == []
 
 
 class TestErasing:
