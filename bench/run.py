@@ -27,6 +27,7 @@ import signatures
 import small
 import sources
 import spark
+import subjects
 import tracing
 from report import Row, table, write
 from rich.console import Console
@@ -53,6 +54,7 @@ from headerware.testing import KafkaBroker
                 "encryption",
             ),
             *(
+                "subjects",
                 "protection",
                 "natively",
                 "guard",
@@ -68,7 +70,8 @@ from headerware.testing import KafkaBroker
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-columns and -batches.",
 )
-def main(*, quick: bool, only: str | None) -> None:
+@click.option("--subjects", "subject_count", default=1_000_000, help="How many subjects have keys.")
+def main(*, quick: bool, only: str | None, subject_count: int) -> None:
     """Measure all rows; exit with code 1 if a bar does not hold."""
     console = Console(stderr=True, highlight=False)
     rows: list[Row] = []
@@ -77,6 +80,9 @@ def main(*, quick: bool, only: str | None) -> None:
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
         "signatures": lambda: signatures.rows(pairs=5 if quick else 40),
         "encryption": lambda: encryption.rows(pairs=8 if quick else 60),
+        "subjects": lambda: subjects.rows(
+            pairs=8 if quick else 60, subjects=100_000 if quick else subject_count
+        ),
         "protection": lambda: protection.rows(pairs=8 if quick else 60),
         "natively": lambda: natively.rows(pairs=8 if quick else 60),
         "claims": lambda: claims.rows(pairs=3 if quick else 15),

@@ -1,6 +1,7 @@
 """``headerware keys``: make, list, rotate, revoke and delete keys.
 
-:mod:`headerware.cli.keys_distribution` has the commands that distribute them. No command shows a secret. Exit
+:mod:`headerware.cli.keys_distribution` has the commands that distribute them,
+:mod:`headerware.cli.keys_subjects` those for keys of subjects. No command shows a secret. Exit
 codes: 0 done; 1 the keyring or the key does not allow it; 2 the command was used wrongly.
 """
 
@@ -32,6 +33,12 @@ from headerware.cli.keys_distribution import (
     publish_snapshot_command,
     sign_snapshot_command,
     verify_snapshot_command,
+)
+from headerware.cli.keys_subjects import (
+    erase_command,
+    erased_command,
+    readmit_command,
+    rewrap_command,
 )
 from headerware.cli.times import Duration
 from headerware.core.chain import Chain
@@ -93,7 +100,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, rotate, revoke, delete, distribute and certify keys."""
+    """Make, rotate, revoke, delete and certify keys; erase subjects."""
 
 
 @keys.command()
@@ -431,3 +438,7 @@ keys.add_command(verify_snapshot_command)
 keys.add_command(publish_snapshot_command)
 keys.add_command(follow_snapshot_command)
 keys.add_command(certify_key)
+keys.add_command(erase_command)
+keys.add_command(erased_command)
+keys.add_command(readmit_command)
+keys.add_command(rewrap_command)

@@ -125,7 +125,13 @@ def tail(
             kafka_errors(topic),
             TopicReader(settings, topic, group_id="headerware-tail", partition=partition) as source,
         ):
-            view = ChainView(chain, cluster_id=source.cluster_id, where=conditions, key=key)
+            view = ChainView(
+                chain,
+                cluster_id=source.cluster_id,
+                bootstrap_servers=settings["bootstrap.servers"],
+                where=conditions,
+                key=key,
+            )
             source.start(begin)
             records = _until(tailed(source, view), source, count=count, until_end=until_end)
             show_records(records, output, title=topic, chain=view.names, left_out=view.left_out)

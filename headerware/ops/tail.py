@@ -416,6 +416,7 @@ class ChainView:
     Args:
         chain: the chain.
         cluster_id: the cluster's id, which signatures name.
+        bootstrap_servers: the cluster's brokers, from which a step may read a topic of its own.
         where: conditions on the headers, with names in place of ids; all must hold. The chain does not see
             other records. If the first slice of a message meets the conditions, so do the other slices.
         key: the key, as text, that a record must have.
@@ -431,6 +432,7 @@ class ChainView:
         chain: Chain,
         *,
         cluster_id: str | None = None,
+        bootstrap_servers: str | None = None,
         where: Sequence[Condition] = (),
         key: str | None = None,
         max_part_bytes: int = 4_096,
@@ -461,6 +463,7 @@ class ChainView:
             side="consumer",
             client_id="headerware-tail",
             now_ms=now_ms,
+            bootstrap_servers=bootstrap_servers,
             cluster_id=lambda: cluster_id,
             publish=lambda letter: self._dead_letters.append(letter.topic),
             dry_run=True,

@@ -28,11 +28,22 @@ class TableRecord(NamedTuple):
     value: bytes | None
 
 
+class OtherTopicError(Exception):
+    """The first record after a resumption shows that the rows were read from another topic of this name."""
+
+
 class Rows:
     """Build rows from records, which are applied once each, in the order of offsets.
 
     A subclass may build something else besides, as the registry's ledger does. The table makes and fills a
     new object whenever it reads the topic from its beginning, and calls it under a lock.
+    """
+
+    resume_at: int = -1
+    """The offset at which reading may go on, for rows that an earlier process has saved with it; -1 for none.
+
+    Such rows must be right although they miss tombstones that compaction has removed meanwhile. To notice
+    that the topic was replaced, they may resume at their last record, and raise OtherTopicError in `apply`.
     """
 
     def __init__(self) -> None:
@@ -47,6 +58,12 @@ class Rows:
         if record.value is not None:
             self._records[record.key] = record
         return record.value != (None if before is None else before.value)
+
+    def moved_to(self, position: int) -> None:
+        """Note the position after the records that were applied so far; for rows that are kept in a file."""
+
+    def begin_serving(self, position: int) -> None:
+        """Note that these rows replace the former ones, at a position; for rows that are kept in a file."""
 
     def fill(self, records: Iterable[TableRecord]) -> None:
         """Apply saved records, in the order of their offsets."""
@@ -94,6 +111,7 @@ class TableState(Generic[AnyRows]):
         self._make_rows = make_rows
         self._coming: AnyRows | None = make_rows()
         self._goal: int | None = None
+        self._has_begun = False
         self._listeners: list[Listener] = []
         self._unreported: deque[tuple[bytes, bytes | None]] = deque()
         self._notifying = Lock()
@@ -103,15 +121,24 @@ class TableState(Generic[AnyRows]):
         self.rows.fill(records)
         self.complete_ms = min(complete_ms, _now_ms())  # by a clock that may have been ahead
 
-    def begin(self, goal: int | None) -> None:
+    def begin(self, goal: int | None, resume_at: int = -1) -> None:
         """Begin to read the topic anew, up to a goal; until then, the rows are not complete.
 
-        The goal is the offset at which the topic ends now. If it is None, that is not known yet: no record
-        counts until this is called again with a goal.
+        Args:
+            goal: the offset at which the topic ends now. If it is None, that is not known yet: no record
+                counts until this is called again with a goal.
+            resume_at: the offset from which on records are added to the rows that are there; -1 for new rows.
         """
         with self.moved:
-            self._coming, self._goal, self.position = self._make_rows(), goal, -1
+            self._has_begun = True
+            self._coming = self._make_rows() if resume_at < 0 else self.rows
+            self._goal, self.position = goal, resume_at
             self.moved.notify_all()
+
+    @property
+    def resume_at(self) -> int:
+        """The offset at which the first reading may go on, or -1."""
+        return -1 if self._has_begun else self.rows.resume_at
 
     def take(self, records: Iterable[TableRecord], position: int) -> None:
         """Apply the next records, and note the position after them."""
@@ -122,6 +149,7 @@ class TableState(Generic[AnyRows]):
                 elif self.rows.apply(record) and record.key is not None:
                     self._note(record.key, record.value)
             self.position = max(self.position, position)
+            (self.rows if self._coming is None else self._coming).moved_to(self.position)
             if self._coming is not None and self._goal is not None and self.position >= self._goal:
                 self._serve(self._coming)
             self.moved.notify_all()
@@ -174,8 +202,10 @@ class TableState(Generic[AnyRows]):
                 _log.exception("a listener failed; the table goes on")
 
     def _serve(self, coming: AnyRows) -> None:
-        for key, value in coming.changes_since(self.rows):
-            self._note(key, value)
+        if coming is not self.rows:
+            for key, value in coming.changes_since(self.rows):
+                self._note(key, value)
+            coming.begin_serving(self.position)
         self.rows, self._coming, self._goal = coming, None, None
         self.confirm()
 

@@ -3,7 +3,8 @@
 The topic has one partition, so that all processes see the same records in the same order. Each process reads
 it from its beginning: compaction keeps the last record of each key, and such tables are small. Starting at a
 saved position would save little, and would miss records that compaction has removed meanwhile, above all
-tombstones. For the same reason, a table that was out of reach for half a day is read anew.
+tombstones. For the same reason, a table that was out of reach for half a day is read anew. Only rows that
+need no tombstones, and are too many to be read anew, state a position to resume at.
 
 While the brokers are out of reach, the table serves the rows that it has, or the rows of a snapshot file, and
 tells since when they are stale.
@@ -21,7 +22,7 @@ from threading import Event, Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from headerware.core.errors import RegistryError
-from headerware.topic_table.rows import AnyRows, Listener, TableState
+from headerware.topic_table.rows import AnyRows, Listener, OtherTopicError, TableState
 from headerware.topic_table.snapshot import SnapshotFile
 from headerware.topic_table.topic import TableReader, TopicWriter, UnreachableError, seconds_left
 
@@ -91,6 +92,11 @@ class TopicTable(Generic[AnyRows]):
         if self._complete:
             return None
         return datetime.fromtimestamp((self._state.complete_ms or 0) / 1000, UTC)
+
+    @property
+    def complete_ms(self) -> int | None:
+        """When the rows were last known to be complete, in ms since the epoch; None for never."""
+        return self._state.complete_ms
 
     def get(self, key: bytes) -> bytes | None:
         """Return a row's value as far as the table has read, or None if there is no such row."""
@@ -360,9 +366,14 @@ class _Pump:
 
     def _begin(self, deadline: float) -> None:
         if not self._is_begun():
-            goal = self._reader.begin(deadline)
+            resume_at = self._state.resume_at
+            goal = self._reader.begin(deadline, resume_at)
             self._began_ms = time.time() * 1000
-            self._state.begin(goal)
+            if goal is None:
+                self._read_anew(f"it no longer has offset {resume_at}, to which it was read")
+                self._begin(deadline)
+            else:
+                self._state.begin(goal, resume_at)
 
     def _move(self, deadline: float) -> None:
         self._begin(deadline)
@@ -370,7 +381,10 @@ class _Pump:
         if batch.lost:
             self._read_anew("its position is gone")
         else:
-            self._state.take(batch.records, batch.position)
+            try:
+                self._state.take(batch.records, batch.position)
+            except OtherTopicError as error:
+                self._read_anew(str(error))
 
     def _read_anew(self, reason: str) -> None:
         _log.warning("topic %s is read from its beginning again: %s", self._topic, reason)

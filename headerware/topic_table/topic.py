@@ -115,8 +115,11 @@ class TableReader:
         self._asking = Lock()
         self._checked = False
 
-    def begin(self, deadline: float) -> int:
-        """Check the topic, go to its beginning, and return the offset at which it ends now."""
+    def begin(self, deadline: float, resume_at: int = -1) -> int | None:
+        """Check the topic, go to its beginning, and return the offset at which it ends now.
+
+        With ``resume_at``, go to this offset; return None if the topic no longer has it.
+        """
         self._close_reader()
         with self._errors():
             admin = Admin(self._conf, timeout_s=seconds_left(deadline))
@@ -135,8 +138,9 @@ class TableReader:
                 group_id=str(self._settings["group.id"]),
                 timeout_s=seconds_left(deadline),
             )
-            self._reader.start()
-            return self._reader.bounds[0][1]
+            self._reader.start(offsets=None if resume_at < 0 else {0: resume_at})
+            start, end = self._reader.bounds[0]
+            return end if resume_at < 0 or start == resume_at else None
 
     def end(self, deadline: float) -> int:
         """Return the offset at which the topic ends now, without open transactions."""

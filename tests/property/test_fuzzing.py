@@ -93,6 +93,7 @@ from headerware.keyring.keyring import Algorithm
 from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
+from headerware.keyring.subjects.rows import decode_row, name_in, unwrap_data_key
 from headerware.object_store import FolderObjects
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
@@ -1308,6 +1309,34 @@ def _extracted(name: str, _: Path) -> Target:
     return Target([(sample,)], read, free_bytes=8 << 20)
 
 
+def _subject_rows(_: Path) -> Target:
+    found = _vectors("subject-keys")
+    cases = [*found["rows"], *found["damaged"], *found["sealed"]]
+    seeds = [(bytes.fromhex(case["key"]), bytes.fromhex(case["value"])) for case in cases]
+
+    def read(parts: Parts) -> Any:
+        return decode_row(parts[0] or b"", parts[1] or b"")
+
+    return Target(seeds, read, lambda parts, accepted: accepted.row == (parts[0] or b"", parts[1] or b""))
+
+
+def _subject_wrapped(_: Path) -> Target:
+    [case] = _vectors("subject-keys")["wrapped"]
+    key, context, data_key = bytes.fromhex(case["subject_key"]), case["context"].encode(), case["data_key"]
+
+    def read(parts: Parts) -> Any:
+        wrapped = parts[0] or b""
+        return None if name_in(wrapped) is None else unwrap_data_key(key, wrapped, context)
+
+    return Target(
+        [(bytes.fromhex(case["wrapped"]),)],
+        read,
+        lambda parts, accepted: (
+            accepted is None or ((parts[0] or b"").hex(), accepted.hex()) == (case["wrapped"], data_key)
+        ),
+    )
+
+
 TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "admission: certificates": _admitted,
     "admission: policy files": _certificates_policy,
@@ -1491,6 +1520,8 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
         _or_null(SliceHeader.decode),
         _written_so(lambda header: header.encode()),
     ),
+    "subjects: rows": _subject_rows,
+    "subjects: wrapped data keys": _subject_wrapped,
     "tables: snapshots": _table_snapshots,
     "text": lambda _: _serde(Text(encoding="utf-16"), "text", "\U0001f600"),
     "trace": _w3c,

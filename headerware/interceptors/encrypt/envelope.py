@@ -36,6 +36,7 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import sha512
 from hmac import compare_digest
 from struct import Struct
@@ -71,6 +72,8 @@ DOMAIN: Final = b"headerware/hw.encrypt/1"
 
 _KEPT_NAMES: Final = 256
 _KEPT_NAMES_BYTES: Final = 1 << 16
+_KEPT_CONTEXTS: Final = 64
+"""All statements that bind the same headers share what is kept of names; a subject has its own statements."""
 MAX_BOUND_HEADERS: Final = 64
 
 _VERSION: Final = 1
@@ -217,7 +220,7 @@ def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
     """Return the function that encrypts records under a data key and a statement."""
     # The derivation is written out here, because seal() runs for each record.
     copy_inner, copy_outer = _states(data_key, DOMAIN)
-    context, to_text = _contexts(bound), encode_text
+    context, to_text = _contexts(tuple(bound)), encode_text
     of_value, of_null = _beginnings(statement)
     cipher, nonce, block_number = AESGCM, NONCE, _BLOCK_NUMBER
     # Base64 encodes three bytes at a time, so all of the statement but its last bytes is encoded once.
@@ -252,7 +255,7 @@ def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
     """Return the function that decrypts records of a data key and a statement, or raises DecryptionError."""
     # Written out as in sealer(); decrypted() has the same steps.
     copy_inner, copy_outer = _states(data_key, DOMAIN)
-    context, same = _contexts(bound), compare_digest
+    context, same = _contexts(tuple(bound)), compare_digest
     of_value, of_null = _beginnings(statement)
     cipher, nonce, block_number = AESGCM, NONCE, _BLOCK_NUMBER
 
@@ -312,8 +315,9 @@ def _beginnings(statement: bytes) -> tuple[bytes, bytes]:
     return beginning + b"\0", beginning + b"\x01"
 
 
+@lru_cache(_KEPT_CONTEXTS)
 def _contexts(
-    bound: Iterable[str],
+    bound: tuple[str, ...],
 ) -> Callable[[bytes | None, bytes, tuple[Pair, ...]], bytes]:
     """Return the function that makes the authenticated data of a record, given their first bytes."""
     names, pack, null = ALWAYS_BOUND.union(bound), _pack_u32, NULL

@@ -48,10 +48,11 @@ from headerware.interceptors.encrypt.envelope import (
     deriver,
     prefixed,
 )
-from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.keys import SessionKeys
 from headerware.interceptors.encrypt.names import FIELD_PREFIX
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.statement_cache import KnownStatements
+from headerware.interceptors.encrypt.subject import SubjectOf
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from headerware.keyring.services import DataKey
 
 _DOMAIN: Final = b"headerware/hw.field/1"
-_MAX_TOPICS: Final = 1024
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _TO_SEND: Final = (
     "pass the dict itself to produce, without json.dumps, and put a serialize step after this step to make "
@@ -104,6 +104,9 @@ class EncryptFields(EncryptionOptions, frozen=True, kw_only=True):
         data_key_cache_entries: how many unwrapped data keys are remembered; up to half as many can be in use
             at a time without further calls of the key service.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
+        key_of: what names the subject of a record, as for ``encrypt``; here ``value`` is the object before
+            its fields are encrypted.
+        subject_keys: where the keys of subjects are kept, as for ``encrypt``.
 
     Raises:
         ConfigError: an option is not valid.
@@ -159,7 +162,10 @@ class EncryptFieldsStep:
         self._signer = context.signer
         self._keys = SessionKeys(options, context, expected="an encrypted field")
         self._known: KnownStatements[OpenField] = KnownStatements(self._keys, _opener, self._signer)
-        self._sealers: BoundedCache[tuple[str, str], tuple[DataKey, SealField]] = BoundedCache(_MAX_TOPICS)
+        self._subject_of = None if options.key_of is None else SubjectOf(options.key_of).of
+        self._sealers: BoundedCache[str, tuple[DataKey, SealField]] = BoundedCache(
+            options.data_key_cache_entries
+        )
         self._encrypted = self._decrypted = 0
 
     def on_send(self, record: Record) -> Record:
@@ -168,14 +174,17 @@ class EncryptFieldsStep:
             return record
         self._keys.require_key_id()
         topic, bound_key, cluster = record.topic, self._bound_key(record), self._keys.own_cluster() or ""
-        scope = scope_of(cluster, topic)
+        subject = None
+        if self._subject_of is not None:
+            subject = self._subject_of(topic, record.value, record.key, record.headers)
+        scope = self._keys.scope(cluster, topic, subject)
 
         def encrypt(value: Any, path: _Path) -> str:
             plain = _packed(value, path)
             data_key = self._keys.data_key_to_encrypt(scope, len(plain))
-            found = self._sealers.get((cluster, topic))
+            found = self._sealers.get(scope)
             if found is None or found[0] is not data_key:
-                found = self._sealers[cluster, topic] = data_key, self._sealer(data_key, cluster, topic)
+                found = self._sealers[scope] = data_key, self._sealer(data_key, cluster, topic)
             self._encrypted += 1
             return found[1](os.urandom(SALT_BYTES), bound_key, path, plain)
 

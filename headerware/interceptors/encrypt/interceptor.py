@@ -19,6 +19,7 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
     ConfigError,
     DecryptionError,
+    InterceptorError,
     WireFormatError,
 )
 from headerware.core.header_text import decode_text, text_bytes
@@ -39,7 +40,13 @@ from headerware.interceptors.encrypt.envelope import (
     opener,
     sealer,
 )
-from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.keys import (
+    EPOCH_EVERY_MS,
+    UNKNOWN_EPOCH,
+    Epochs,
+    SessionKeys,
+    scope_of,
+)
 from headerware.interceptors.encrypt.names import BLOCK_HEADER, ENCRYPT_HEADER
 from headerware.interceptors.encrypt.options import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import (
@@ -56,6 +63,7 @@ from headerware.interceptors.encrypt.secret_headers import (
     revealed,
 )
 from headerware.interceptors.encrypt.statement_cache import KnownStatements, StatementOpener
+from headerware.interceptors.encrypt.subject import FindSubject, SubjectOf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -77,6 +85,8 @@ _SALT_NUMBERS: Final = SALT_BYTES // 8
 _MAX_TOPICS: Final = 1024
 _CHECK_EVERY_MS: Final = 100
 """How long a data key encrypts before its validity is checked again, in milliseconds."""
+_CHECK_SUBJECTS_EVERY_MS: Final = 30_000
+"""The same for data keys of subjects, which are also checked when any key of a subject becomes invalid."""
 _CHECKS_PER_KEY: Final = 128
 """The validity is also checked after this fraction of a data key's uses or bytes."""
 _FRAMING_BYTES: Final = 10
@@ -127,6 +137,11 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
         data_key_cache_entries: how many unwrapped data keys are remembered; up to half as many can be in use
             at a time without further calls of the key service. Each takes about 600 bytes.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
+        key_of: what names the subject of a record, such as a person, who then has a key of their own that can
+            be erased: ``header:NAME``, or an expression (CEL) over ``topic``, ``key``, ``value`` and
+            ``headers``, such as ``value.customer``. A record without a subject is refused.
+        subject_keys: where the keys of subjects are kept: a table of ``type = "topic"``, ``topic`` and its
+            options (docs/guides/erase-a-person.md). Readers need it, too.
 
     Raises:
         ConfigError: an option is not valid.
@@ -247,28 +262,34 @@ class _Opening(NamedTuple):
     """Decrypts secret headers; None if the statement does not bind ``hw.secret``."""
 
 
-class _Topic:
-    """A topic that records are sent to: what encrypts them, and its uses since a check."""
+class _Target:
+    """A topic that records are sent to, or one of its subjects: what encrypts, and its uses since a check."""
 
-    __slots__ = ("checked_ms", "records", "scope", "sealing", "size_bytes")
+    __slots__ = ("checked_ms", "epoch", "records", "scope", "sealing", "size_bytes", "subject")
 
-    def __init__(self, scope: str) -> None:
-        self.scope: Final = scope
+    def __init__(self, scope: str, subject: str | None = None) -> None:
+        self.scope = scope
+        self.subject: Final = subject
         self.sealing: _Sealing | None = None
         """Replaced as a whole: several threads may send."""
         self.checked_ms = 0
+        self.epoch = UNKNOWN_EPOCH
+        """The epoch of the keys when the data key was last checked."""
         self.records = self.size_bytes = 0
 
 
 class _Cluster:
-    """A cluster's id and topics; both are replaced together, so that no thread mixes two clusters."""
+    """A cluster's id and targets; all are replaced together, so that no thread mixes two clusters."""
 
-    __slots__ = ("id", "topics")
+    __slots__ = ("id", "subjects", "topics")
 
-    def __init__(self, cluster: str | None) -> None:
+    def __init__(self, cluster: str | None, keys: SessionKeys, max_subjects: int) -> None:
         self.id: Final = cluster
-        self.topics: Final[BoundedCache[str, _Topic]] = BoundedCache(
-            _MAX_TOPICS, lambda topic: _Topic(scope_of(cluster or "", topic))
+        self.topics: Final[BoundedCache[str, _Target]] = BoundedCache(
+            _MAX_TOPICS, lambda topic: _Target(scope_of(cluster or "", topic))
+        )
+        self.subjects: Final[BoundedCache[tuple[str, str], _Target]] = BoundedCache(
+            max_subjects, lambda asked: _Target(keys.scope(cluster or "", *asked), asked[1])
         )
 
 
@@ -302,6 +323,7 @@ class EncryptStep:
         self._known: KnownStatements[_Opening] = KnownStatements(
             self._keys, self._opener, self._signer, self._refuse_unprotected
         )
+        self._subject_of = None if options.key_of is None else SubjectOf(options.key_of).of
         self._shared_bytes = 0
         """The largest size so far of a statement's parts that do not depend on the topic."""
         self._encrypted = self._decrypted = 0
@@ -309,7 +331,8 @@ class EncryptStep:
         self._passes_nulls: Final = options.nulls == "pass"
         self._max_records: Final = options.data_key_max_uses // _CHECKS_PER_KEY
         self._max_bytes: Final = options.data_key_max_bytes // _CHECKS_PER_KEY
-        self._current = _Cluster(self._keys.known_cluster())
+        self._epochs: Final = Epochs(self._keys)
+        self._current = self._cluster(self._keys.known_cluster())
         self._encrypted_parts: Final[Callable[..., _Parts | None]] = self._encrypting()
         self._plain_parts: Final[Callable[[Record], _Parts | None]] = self._decrypting()
 
@@ -324,7 +347,9 @@ class EncryptStep:
         return record if made is None else record.with_parts(*made, record.local)
 
     def on_send_batch(self, batch: Batch) -> Batch:
-        """Encrypt each record."""
+        """Encrypt each record; make the keys of new subjects together."""
+        if self._subject_of is not None:
+            self._prepare_subjects(batch, self._subject_of)
         encrypt = partial(self._encrypted_parts, batch.topic)
         return batch.remake(("value", "key", "headers"), encrypt, batch.values, batch.keys, batch.headers)
 
@@ -335,8 +360,13 @@ class EncryptStep:
         return batch.remake(("value", "key", "headers"), self._plain_parts, records)
 
     def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
-        """Return the native form of a batch hook, unless keys or headers of records are encrypted."""
+        """Return the native form of a batch hook, unless keys or headers of records are encrypted.
+
+        Records that are encrypted for their subjects are not sent natively: each may have another data key.
+        """
         if self._secret is not None or self._encrypted_names:
+            return None
+        if direction == "send" and self._subject_of is not None:
             return None
         state = self._native_encryption if direction == "send" else self._native_decryption
         return NativeForm(partial(state, topic), pays=True)
@@ -428,7 +458,10 @@ class EncryptStep:
         now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
         find_cluster, passes_nulls = self._find_cluster, self._passes_nulls
         encrypts_keys, encrypts_headers = self._encrypts_keys, bool(self._encrypted_names)
+        subject_of = self._subject_of
+        check_every_ms = _CHECK_EVERY_MS if subject_of is None else _CHECK_SUBJECTS_EVERY_MS
         max_records, max_bytes = self._max_records, self._max_bytes
+        epochs = self._epochs
 
         def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
             if value is None and passes_nulls:
@@ -436,12 +469,19 @@ class EncryptStep:
             cluster = self._current
             if cluster.id is None:
                 cluster = find_cluster()
-            to = cluster.topics[topic]
+            now = now_ms()
+            if subject_of is None:
+                to = cluster.topics[topic]
+                sealing = to.sealing
+            else:
+                to = cluster.subjects[topic, subject_of(topic, value, key, headers)]
+                if not 0 <= now - epochs.asked_ms < EPOCH_EVERY_MS:
+                    epochs.present(now)
+                sealing = to.sealing if to.epoch == epochs.value else None
             size_bytes = 0 if value is None else len(value)
-            sealing = to.sealing
             if (
                 sealing is None
-                or not 0 <= now_ms() - to.checked_ms < _CHECK_EVERY_MS
+                or not 0 <= now - to.checked_ms < check_every_ms
                 or to.records >= max_records
                 or to.size_bytes >= max_bytes
             ):
@@ -481,10 +521,13 @@ class EncryptStep:
         """Return the cluster and its topics; they are new once the cluster's id is known."""
         found = self._keys.own_cluster()
         if found is not None:
-            self._current = _Cluster(found)
+            self._current = self._cluster(found)
         return self._current
 
-    def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> _Sealing:
+    def _cluster(self, cluster: str | None) -> _Cluster:
+        return _Cluster(cluster, self._keys, self._options.data_key_cache_entries)
+
+    def _renew(self, to: _Target, cluster: str, topic: str, size_bytes: int) -> _Sealing:
         """Check that a topic's data key may encrypt one more record; if not, replace it by a new one."""
         now_ms = self._keys.now_ms()
         sealing = to.sealing
@@ -492,11 +535,32 @@ class EncryptStep:
             # Other threads may go on counting meanwhile.
             (records, to.records), (in_bytes, to.size_bytes) = (to.records, 0), (to.size_bytes, 0)
             self._keys.data_keys.note_use(sealing.data_key, to.scope, records=records, size_bytes=in_bytes)
+        epoch = UNKNOWN_EPOCH
+        if to.subject is not None:
+            epoch = self._epochs.present(now_ms)
+            # The topic of subjects' keys may have got another secret, for instance because it was made anew.
+            to.scope = self._keys.scope(cluster, topic, to.subject)
         data_key = self._keys.data_key_to_encrypt(to.scope, size_bytes)
         if sealing is None or data_key is not sealing.data_key:
             sealing = to.sealing = self._sealing(data_key, cluster, topic)
         to.checked_ms = now_ms
+        to.epoch = UNKNOWN_EPOCH if epoch < 0 else epoch
         return sealing
+
+    def _prepare_subjects(self, batch: Batch, subject_of: FindSubject) -> None:
+        """Make the keys of those subjects of a batch that no record was encrypted for before."""
+        cluster = self._current if self._current.id is not None else self._find_cluster()
+        topic, known = batch.topic, cluster.subjects
+        new = set()
+        for value, key, headers in zip(batch.values, batch.keys, batch.headers, strict=True):
+            try:
+                asked = topic, subject_of(topic, value, key, headers)
+                if known.get(asked) is None:
+                    new.add(known[asked].scope)
+            except InterceptorError:
+                continue  # encrypting the record raises the error
+        if len(new) > 1:  # a single one is made when its record is encrypted
+            self._keys.prepare(new)
 
     def _sealing(self, data_key: DataKey, cluster: str, topic: str) -> _Sealing:
         statement = Statement(

@@ -24,10 +24,14 @@ from headerware.core.requirement import Unprotected
 from headerware.interceptors.encrypt.envelope import Statement, decode_statement
 from headerware.keyring.file import naming_key
 from headerware.keyring.services import DataKey, DataKeys, open_key_service
+from headerware.keyring.subjects.service import SubjectKeyService
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headerware.core.context import Context
     from headerware.interceptors.encrypt.options import EncryptionOptions
+    from headerware.keyring.services import KeyService
 
 _NO_KEY_ID: Final = "expected a key_id to encrypt with, because this chain sends records; found none"
 _log = logging.getLogger("headerware.interceptors.encrypt")
@@ -40,6 +44,7 @@ class SessionKeys:
         if context.side == "producer" and options.key_id is None:
             raise ConfigError(_NO_KEY_ID, path="key_id")
         self._key_id: Final = options.key_id
+        self._is_dry_run: Final = context.dry_run
         self.accepted: Final = options.accepted_ids
         self.now_ms: Final = context.now_ms
         self.known_cluster: Final = cluster_port(options.cluster, context.cluster_id)
@@ -53,13 +58,14 @@ class SessionKeys:
         )
         with below("key_service"), naming_key(options.key_id, "aes-256", context.side):
             service = open_key_service(options.key_service, context, path="key_service")
+        self._subjects: Final = self._subject_service(options, context, service)
         limits: dict[str, Any] = {
             "max_age_ms": options.data_key_max_age_ms,
             "max_uses": options.data_key_max_uses,
             "max_bytes": options.data_key_max_bytes,
         }
         self.data_keys: Final = DataKeys(
-            service,
+            service if self._subjects is None else self._subjects,
             key_ids=self.accepted,
             # A dry run sends nothing, so one data key is enough, and the key service is asked once.
             **({} if context.dry_run else limits),
@@ -74,6 +80,63 @@ class SessionKeys:
             except UnboundKeyError as error:
                 self.close()
                 raise KeyringError(f"key_service: {error}") from error
+
+    def _subject_service(
+        self, options: EncryptionOptions, context: Context, service: KeyService
+    ) -> SubjectKeyService | None:
+        if options.subject_keys is None:
+            return None
+        if context.side == "producer" and options.key_of is None:
+            raise ConfigError(
+                'expected what names the subject of a record, such as "header:customer", because this chain '
+                "sends records; found none",
+                path="key_of",
+            )
+        if context.bootstrap_servers is None and not context.dry_run:
+            options.subject_keys.require_servers()
+        return SubjectKeyService(
+            options.subject_keys,
+            service,
+            key_id=None if context.dry_run else options.key_id,
+            key_ids=options.accepted_ids,
+            servers=context.bootstrap_servers,
+            timeout_ms=options.key_service_timeout_ms,
+            cache_age_ms=options.data_key_cache_ms,
+            now_ms=context.now_ms,
+        )
+
+    def scope(self, cluster: str, topic: str, subject: str | None) -> str:
+        """Return the scope of the data key to encrypt with, for a subject or for all records of a topic.
+
+        Raises:
+            HeldBackError: the topic of subjects' keys, or the key service, cannot be used now.
+            InterceptorError: the subject cannot have a key.
+        """
+        scope = scope_of(cluster, topic)
+        if subject is None or self._subjects is None or self._is_dry_run:
+            return scope
+        try:
+            return self._subjects.scope(scope, subject)
+        except KeyServiceError as error:
+            raise _cannot_encrypt(error) from error
+
+    @property
+    def has_subjects(self) -> bool:
+        """Whether records are encrypted for subjects, whose keys can be erased at any time."""
+        return self._subjects is not None
+
+    def epoch(self) -> int:
+        """Return a number that changes when a subject's key becomes invalid; -1 if that is not known now."""
+        return 0 if self._subjects is None else self._subjects.epoch
+
+    def prepare(self, scopes: Iterable[str]) -> None:
+        """Give keys to the subjects of scopes that have none; what fails is tried again for each record."""
+        if self._subjects is None or self._is_dry_run:
+            return
+        try:
+            self._subjects.prepare(scopes)
+        except KeyServiceError as error:
+            _log.debug("the keys of subjects are not prepared: %s", error)
 
     def accepted_statement(self, encoded: bytes, topic: str, own: str | None) -> Statement:
         """Decode a statement, and return it if its key and origin are accepted; do not call the key service.
@@ -113,8 +176,7 @@ class SessionKeys:
         try:
             return self.data_keys.to_send(self.require_key_id(), scope, size_bytes)
         except KeyServiceError as error:
-            kind = HeldBackError if isinstance(error, KeyServiceUnavailableError) else InterceptorError
-            raise kind(f"cannot encrypt, so nothing was sent: {error}") from error
+            raise _cannot_encrypt(error) from error
 
     def data_key_to_decrypt(self, key_id: str, wrapped: bytes, scope: str) -> DataKey:
         """Return the data key of a statement, to decrypt with.
@@ -139,6 +201,38 @@ class SessionKeys:
     def close(self) -> None:
         """Forget the keys, and close the service."""
         self.data_keys.close()
+
+
+UNKNOWN_EPOCH: Final = -2
+"""Differs from every present epoch, so that a check follows."""
+EPOCH_EVERY_MS: Final = 1_000
+"""How long an epoch is used before it is asked for again, in milliseconds."""
+
+
+class Epochs:
+    """The present epoch of a session's keys, which is looked at once a second.
+
+    ``value`` is the epoch that was found at ``asked_ms``; -1 if it was not known, so that each record is
+    checked. Hooks that run for each record compare both themselves.
+    """
+
+    __slots__ = ("_ask", "asked_ms", "value")
+
+    def __init__(self, keys: SessionKeys) -> None:
+        self._ask: Final = keys.epoch
+        self.asked_ms: int = -EPOCH_EVERY_MS
+        self.value: int = -1
+
+    def present(self, now_ms: int) -> int:
+        """Return the present epoch."""
+        if not 0 <= now_ms - self.asked_ms < EPOCH_EVERY_MS:
+            self.value, self.asked_ms = self._ask(), now_ms
+        return self.value
+
+
+def _cannot_encrypt(error: KeyServiceError) -> InterceptorError:
+    kind = HeldBackError if isinstance(error, KeyServiceUnavailableError) else InterceptorError
+    return kind(f"cannot encrypt, so nothing was sent: {error}")
 
 
 def scope_of(cluster: str, topic: str) -> str:

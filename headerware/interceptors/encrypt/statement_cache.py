@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import DecryptionError
-from headerware.interceptors.encrypt.keys import SessionKeys, scope_of
+from headerware.interceptors.encrypt.keys import UNKNOWN_EPOCH, Epochs, SessionKeys, scope_of
+from headerware.keyring.subjects.rows import is_of_subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _CHECK_EVERY_MS: Final = 1_000
 """How long a data key decrypts before its validity is checked again, in milliseconds."""
+_CHECK_SUBJECTS_EVERY_MS: Final = 30_000
+"""The same for data keys of subjects, which are also checked when any key of a subject becomes invalid."""
 _MAX_STATEMENTS: Final = 4096
 _MAX_STATEMENTS_BYTES: Final = 4 << 20
 _MAX_FRESH: Final = 256
@@ -56,7 +59,7 @@ def _accept(statement: Statement) -> None:
 class StatementOpener(Generic[_Opener]):
     """A statement, and ``open``: the function that decrypts records with this statement."""
 
-    __slots__ = ("checked_ms", "data_key", "has_decrypted", "open", "statement")
+    __slots__ = ("check_every_ms", "checked_ms", "data_key", "epoch", "has_decrypted", "open", "statement")
 
     def __init__(self, statement: Statement, open_: _Opener, data_key: DataKey, checked_ms: int) -> None:
         self.statement: Final = statement
@@ -64,6 +67,10 @@ class StatementOpener(Generic[_Opener]):
         self.data_key: Final = data_key
         self.checked_ms: int = checked_ms
         """When the validity of the data key was last checked."""
+        of_subject = is_of_subject(statement.wrapped)
+        self.check_every_ms: Final = _CHECK_SUBJECTS_EVERY_MS if of_subject else _CHECK_EVERY_MS
+        self.epoch: int = UNKNOWN_EPOCH
+        """The epoch of the keys at that time, if there are keys of subjects."""
         self.has_decrypted: bool = False
         """Whether it has decrypted a record, which proves that the statement is genuine."""
 
@@ -95,6 +102,8 @@ class KnownStatements(Generic[_Opener]):
         self._prepare = prepare
         self._also_refuse = also_refuse
         self._own = keys.known_cluster()
+        self._has_subjects: Final = keys.has_subjects
+        self._epochs: Final = Epochs(keys)
         self._remembered: Final[BoundedCache[tuple[str, bytes], StatementOpener[_Opener]]] = BoundedCache(
             _MAX_STATEMENTS, max_cost=_MAX_STATEMENTS_BYTES, cost=lambda asked, _known: len(asked[1])
         )
@@ -110,7 +119,10 @@ class KnownStatements(Generic[_Opener]):
             known = self._remembered[record.topic, encoded]
         except KeyError:
             return self._check_and_open(record, encoded)
-        if not 0 <= self._now_ms() - known.checked_ms < _CHECK_EVERY_MS:
+        now_ms = self._now_ms()
+        if not 0 <= now_ms - known.checked_ms < known.check_every_ms or (
+            self._has_subjects and known.epoch != self._epochs.present(now_ms)
+        ):
             return self._check_and_open(record, encoded)
         if known.statement.signer:
             check_signer(known.statement, record, self._signer)
@@ -124,10 +136,11 @@ class KnownStatements(Generic[_Opener]):
         if len(self._remembered) > _MAX_FRESH:
             return ()
         now_ms = self._now_ms()
+        epoch = self._epochs.present(now_ms) if self._has_subjects else UNKNOWN_EPOCH
         return tuple(
             (encoded, known)
             for (own, encoded), known in self._remembered.entries().items()
-            if own == topic and 0 <= now_ms - known.checked_ms < _CHECK_EVERY_MS
+            if own == topic and 0 <= now_ms - known.checked_ms < known.check_every_ms and known.epoch == epoch
         )
 
     def confirm(self, record: Record, encoded: bytes, opener: StatementOpener[_Opener]) -> None:
@@ -159,12 +172,15 @@ class KnownStatements(Generic[_Opener]):
         statement = self._accepted(topic, encoded) if known is None else known.statement
         check_signer(statement, record, self._signer)
         scope = scope_of(statement.cluster, statement.topic)
+        now_ms = keys.now_ms()
+        epoch = self._epochs.present(now_ms) if self._has_subjects else UNKNOWN_EPOCH
         data_key = keys.data_key_to_decrypt(statement.key_id, statement.wrapped, scope)
         now_ms = keys.now_ms()
         if known is None or data_key is not known.data_key:
             opener = self._prepare(data_key.secret, encoded, statement)
-            return StatementOpener(statement, opener, data_key, now_ms)
+            known = StatementOpener(statement, opener, data_key, now_ms)
         known.checked_ms = now_ms
+        known.epoch = UNKNOWN_EPOCH if epoch < 0 else epoch
         return known
 
     def _accepted(self, topic: str, encoded: bytes) -> Statement:

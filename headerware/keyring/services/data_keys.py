@@ -9,7 +9,9 @@ goes on, and its answer is used when the held-back record is tried again.
 Anyone who can write to a topic can name any number of wrapped keys that nobody made, and only a call shows
 that they are not genuine. So failed calls are limited for each key-encryption key. Remembered keys need no
 call, and calls that succeed do not count. A service with ``is_local`` costs nothing to ask: it is called in
-the caller's thread, without a limit.
+the caller's thread, without a limit. So is a service with ``is_at_hand(scope, wrapped)``, whenever that
+returns true. A service with ``is_valid(wrapped)`` is asked each time before a remembered key is used again:
+the keys of subjects can be erased at any time.
 
 A record cannot be moved to another topic, because its data key can be unwrapped for its own topic only. To
 test this, the first data key of each key-encryption key is also unwrapped for another context, which must
@@ -97,9 +99,11 @@ _Request = tuple[str, str, bytes | None]
 class _PendingCall:
     """A call that is under way."""
 
-    __slots__ = ("answer", "done", "error")
+    __slots__ = ("answer", "done", "error", "shows_availability")
 
-    def __init__(self) -> None:
+    def __init__(self, *, shows_availability: bool) -> None:
+        self.shows_availability: Final = shows_availability
+        """Whether its success shows that the service is back; a call at hand does not reach it."""
         self.done: Final = Event()
         self.answer: DataKey | None = None
         self.error: KeptError[KeyServiceError] | None = None
@@ -184,6 +188,10 @@ class DataKeys:
             raise ValueError("ages, uses, bytes, entries, calls and their rates must be 1 or more")
         self._service: Final = service
         self._is_local: Final = bool(getattr(service, "is_local", False))
+        self._is_at_hand: Final[Callable[[str, bytes | None], bool] | None] = getattr(
+            service, "is_at_hand", None
+        )
+        self._is_valid: Final[Callable[[bytes], bool] | None] = getattr(service, "is_valid", None)
         self._key_ids: Final = None if key_ids is None else frozenset(key_ids)
         self._max_age_ms: Final = max_age_ms
         self._max_uses: Final = max_uses
@@ -354,6 +362,9 @@ class DataKeys:
             age_ms = now_ms - sending.made_ms
             if not 0 <= age_ms < self._max_age_ms or sending.uses_left <= 0 or sending.bytes_left <= 0:
                 return None
+            if self._is_valid is not None and not self._is_valid(sending.key.wrapped):
+                self._sending[request] = None
+                return None
             sending.uses_left -= 1
             sending.bytes_left -= size_bytes
             due = (
@@ -370,6 +381,8 @@ class DataKeys:
         with self._lock:
             known = self._known.get(request)
             age_ms = -1 if known is None else now_ms - known[1]
+            if known is not None and self._is_valid is not None and not self._is_valid(known[0].wrapped):
+                known = self._known[request] = None
             if known is None or not 0 <= age_ms < self._cache_age_ms:
                 self._counts["misses"] += 1
                 return None
@@ -419,30 +432,32 @@ class DataKeys:
 
     def _pending_call(self, request: _Request, deadline: float) -> _PendingCall:
         """Return the call for a request, and start it if there is none; raise a recent failure again."""
-        key_id, _, wrapped = request
+        key_id, scope, wrapped = request
+        is_at_hand = self._is_at_hand is not None and self._is_at_hand(scope, wrapped)
         with self._lock:
             if self._closed:
                 raise KeyServiceError("the data keys are closed")
             if (under_way := self._pending.get(request)) is not None:
                 return under_way
             now = self._monotonic()
-            self._raise_known(request, now)
-            costs_nothing = wrapped is None or self._is_local
+            if not is_at_hand:
+                self._raise_known(request, now)
+            costs_nothing = wrapped is None or self._is_local or is_at_hand
             pause_s = 0.0 if costs_nothing else self._charge(key_id, now, most_s=deadline - now)
-            call = self._pending[request] = _PendingCall()
+            call = self._pending[request] = _PendingCall(shows_availability=not is_at_hand)
         try:
             if pause_s:
                 time.sleep(pause_s)
-            self._start(request, call, deadline)
+            if self._is_local or is_at_hand:
+                self._make_call(request, call)
+            else:
+                self._start(request, call, deadline)
         except BaseException:
             self._finish(request, call)
             raise
         return call
 
     def _start(self, request: _Request, call: _PendingCall, deadline: float) -> None:
-        if self._is_local:
-            self._make_call(request, call)
-            return
         wait_s = max(0.0, deadline - self._monotonic())
         slots = self._slots
         if not slots.acquire(timeout=wait_s):
@@ -564,14 +579,15 @@ class DataKeys:
             if self._pending.get(request) is call:  # a forked child has reset its calls
                 del self._pending[request]
             if answer is not None:
+                if call.shows_availability:
+                    self._states[request[0]].down = None
                 self._keep(request, answer, now_ms)
-            elif error is not None:
+            elif error is not None and call.shows_availability:
                 self._note_failure(request, error)
         call.done.set()
 
     def _keep(self, request: _Request, answer: DataKey, now_ms: int) -> None:
         key_id, _, wrapped = request
-        self._states[key_id].down = None
         if request[1] == OTHER_SCOPE:
             return
         self._counts["wraps" if wrapped is None else "unwraps"] += 1

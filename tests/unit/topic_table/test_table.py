@@ -191,6 +191,52 @@ class TestReader:
         reader.close()
 
 
+class SavedRows(Rows):
+    """Rows of which an earlier process has read the records before an offset."""
+
+    served_at = -1
+
+    def begin_serving(self, position: int) -> None:
+        self.served_at = position
+
+
+class TestResuming:
+    def make(self, conf: dict[str, Any], topic: str, at: int) -> TopicTable[SavedRows]:
+        made: list[SavedRows] = []
+
+        def rows() -> SavedRows:
+            made.append(SavedRows())
+            made[-1].resume_at = -1 if made[1:] else at
+            return made[-1]
+
+        return TopicTable(conf, topic, rows=rows)
+
+    def test_reads_on_where_the_saved_rows_end(self, conf: dict[str, Any], topic: str) -> None:
+        send(conf, topic, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
+        with self.make(conf, topic, 2) as table:
+            assert table.refresh(DEADLINE_S)
+            assert table.items() == [(b"c", b"1")]
+            send(conf, topic, (b"d", b"1"))
+            assert table.refresh(DEADLINE_S)
+            assert table.items() == [(b"c", b"1"), (b"d", b"1")]
+
+    def test_at_the_end_of_the_topic_nothing_is_missing(self, conf: dict[str, Any], topic: str) -> None:
+        send(conf, topic, (b"a", b"1"))
+        with self.make(conf, topic, 1) as table:
+            assert table.refresh(DEADLINE_S)
+            assert table.items() == []
+
+    def test_a_topic_that_ends_before_is_read_from_its_beginning(
+        self, conf: dict[str, Any], topic: str
+    ) -> None:
+        send(conf, topic, (b"a", b"1"), (b"b", b"1"))
+        with self.make(conf, topic, 9) as table:
+            assert table.refresh(DEADLINE_S)
+            assert table.items() == [(b"a", b"1"), (b"b", b"1")]
+            with table.rows() as rows:
+                assert rows.served_at == 2
+
+
 class TestWriting:
     def test_the_writer_sees_its_own_write(self, make: Make) -> None:
         table = make()
