@@ -14,6 +14,7 @@ from headerware.spark_bridge.frames.json_types import json_type as json_type
 from headerware.spark_bridge.functions import counters as counters
 from headerware.spark_bridge.functions import header as header
 from headerware.spark_bridge.functions import headers_map as headers_map
+from headerware.spark_bridge.functions import proven_trail as proven_trail
 from headerware.spark_bridge.functions import register_functions as register_functions
 from headerware.spark_bridge.functions import trail as trail
 from headerware.spark_bridge.native.data_source import register_source as register_source

@@ -12,22 +12,30 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
 from headerware.interceptors.trail import TRAIL_HEADER
+from headerware.keyring import Keyring, encode_keyring, public_part, read_keyring
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.frames.schema import HEADERS
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
-TRAIL: Final = ArrayType(StructType([
+_ENTRY: Final = [
     StructField("when", TimestampType()),
     StructField("by_whom", StringType()),
     StructField("read_from_cluster", StringType()),
     StructField("read_from_topic", StringType()),
     StructField("produced_into_cluster", StringType()),
     StructField("produced_into_topic", StringType()),
-]))  # fmt: skip
+]
+TRAIL: Final = ArrayType(StructType(_ENTRY))
 """The entries of a trail, oldest first."""
+_PROOF: Final = [StructField("state", StringType()), StructField("key_id", StringType())]
+PROVEN_TRAIL: Final = ArrayType(StructType([*_ENTRY, *_PROOF]))
+"""The entries of a trail, oldest first, and whether each is proven."""
 _OF_HEADERS: Final = f"headers {HEADERS.simpleString()}"
 _LAST: Final = "try_element_at(filter(headers, header -> header.key = name), -1).value"
 # As in headers_map: sorted by name, and the last of each name. The array of one makes a name for the sorted.
@@ -86,6 +94,50 @@ def trail(headers: Column | str = "headers") -> Column:
         headers: the column of headers, as Spark's Kafka connector has it.
     """
     found: Column = _trails()(header(TRAIL_HEADER, headers))
+    return found.alias("trail")
+
+
+def proven_trail(
+    keyring: Keyring | str | os.PathLike[str],
+    *,
+    signers: Sequence[str] = (),
+    accept_origins: Sequence[str] = (),
+    topic: Column | str = "topic",
+    key: Column | str = "key",
+    value: Column | str = "value",
+    headers: Column | str = "headers",
+) -> Column:
+    """Return the trail as :func:`trail` does, with the proof of each entry that a signed trail has.
+
+    Each entry also has ``state``, which is ``proven``, ``unproven``, ``broken`` or ``read`` (the last entry,
+    whose service has not sent the record on), and the ``key_id`` that signed it. A record without a trail has
+    an empty array; a malformed trail is null. Values and headers are those after ``decode``, because services
+    sign what their applications send.
+
+    Args:
+        keyring: the keys of the services, or the path of their file on the driver. Only public halves go to
+            the tasks, so entries that an HMAC key has signed are not proven here; a chain in ``decode``
+            verifies these.
+        signers: services that keys may speak for, as in the options of ``trail``.
+        accept_origins: topics whose records may have been copied without an entry, as in the options of
+            ``trail``.
+        topic: the column of topics.
+        key: the column of keys, as bytes.
+        value: the column of values, as bytes.
+        headers: the column of headers, as Spark's Kafka connector has it.
+
+    Raises:
+        KeyringError: the keyring cannot be read.
+    """
+    import pandas as pd  # noqa: PLC0415 - where a trail is read, and not before
+
+    known = keyring if isinstance(keyring, Keyring) else read_keyring(keyring)
+    public = encode_keyring(public_part(known)[0])
+    entry = "headerware.spark_bridge.executors.trails:prove_trails"
+    prove = shipped(entry, public, tuple(signers), tuple(accept_origins))
+    prove.__annotations__ = {"batches": Iterator[tuple[pd.Series, ...]], "return": Iterator[pd.Series]}
+    proven = F.pandas_udf(prove, PROVEN_TRAIL)  # type: ignore[attr-defined]  # the types do not know it
+    found: Column = proven(topic, key, value, headers)
     return found.alias("trail")
 
 

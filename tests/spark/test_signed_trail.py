@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spar
 from headerware import Record
 from headerware.core.headers import Headers
 from headerware.interceptors import prove_trail
-from headerware.spark_bridge import decode, encode, keep_headers, trail
+from headerware.spark_bridge import decode, encode, keep_headers, proven_trail, trail
 from headerware.spark_bridge.frames.schema import HEADERS
 from tests.trails import ORDER, Hops
 
@@ -59,6 +59,13 @@ def test_tasks_verify_and_sign_trails(spark: SparkSession, tmp_path: Path) -> No
         proof = prove_trail(record_of(row), hops.public)
         assert ([hop.key_id for hop in proof.hops], proof.problem) == (["shop", "payment"], None)
         assert (proof.trail[-1].by_whom or "").startswith("payment/")
+    shown_by = [
+        [(hop.by_whom.partition("/")[0], hop.state, hop.key_id) for hop in row.trail]
+        for row in sent.select(proven_trail(hops.public)).collect()
+    ]
+    assert shown_by == [[("shop", "proven", "shop"), ("payment", "proven", "payment")]] * 3
+    changed = sent.withColumn("value", F.lit(b"forged")).select(proven_trail(hops.public))
+    assert {tuple(hop.state for hop in row.trail) for row in changed.collect()} == {("proven", "broken")}
     shown = sent.select(trail()[0]["by_whom"].alias("first")).collect()
     assert {row.first for row in shown} == {"shop"}
     read.unpersist()
