@@ -6,13 +6,18 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from headerware.core.native import native_module
+
+if TYPE_CHECKING:
+    from headerware.testing import EmbeddedCluster
+    from tests.subjects import World
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,3 +65,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.collect()
         gc.freeze()
     return result
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
+) -> Iterator[World]:
+    """Make a keyring and an empty topic of subjects' keys."""
+    from tests.subjects import World  # noqa: PLC0415 - for few tests
+
+    topic = unique_topic("customer-keys")
+    embedded_cluster.create_topic(topic)
+    made = World(tmp_path, embedded_cluster.bootstrap_servers, topic)
+    yield made
+    made.close()

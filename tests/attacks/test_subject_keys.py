@@ -6,7 +6,6 @@ key of the key service.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,17 +29,6 @@ from headerware.keyring.subjects.topic import MAX_STALE_MS
 from headerware.testing import EmbeddedCluster
 from tests.subjects import World, record_of, refusal_of
 from tests.waiting import until
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
-) -> Iterator[World]:
-    topic = unique_topic("customer-keys")
-    embedded_cluster.create_topic(topic)
-    made = World(tmp_path, embedded_cluster.bootstrap_servers, topic)
-    yield made
-    made.close()
 
 
 def statement_in(record: Record) -> tuple[Statement, bytes]:

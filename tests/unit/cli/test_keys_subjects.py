@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,7 @@ from headerware.keyring import with_deletion, with_new_key, with_rotation
 from headerware.keyring.subjects.receipt import RECEIPT_USE
 from headerware.keyring.subjects.rows import SECRET, SUBJECT_KEY
 from headerware.keyring.writing import edit_keyring
-from headerware.testing import EmbeddedCluster
 from tests.subjects import World, record_of, refusal_of
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
-) -> Iterator[World]:
-    topic = unique_topic("customer-keys")
-    embedded_cluster.create_topic(topic)
-    made = World(tmp_path, embedded_cluster.bootstrap_servers, topic)
-    yield made
-    made.close()
 
 
 @pytest.fixture

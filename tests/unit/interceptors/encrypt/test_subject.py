@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,22 +16,10 @@ from headerware.interceptors.encrypt.envelope import TAIL_BYTES
 from headerware.interceptors.encrypt.subject import SubjectOf
 from headerware.keyring.services import FileKeys
 from headerware.keyring.subjects import SubjectTopic
-from headerware.testing import EmbeddedCluster
 from tests.subjects import CLUSTER, World, record_of, refusal_of
 from tests.waiting import until
 
 HEADERS = Headers([("customer", b"old"), ("tenant", b"blue"), ("customer", b"ann")])
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
-) -> Iterator[World]:
-    topic = unique_topic("customer-keys")
-    embedded_cluster.create_topic(topic)
-    made = World(tmp_path, embedded_cluster.bootstrap_servers, topic)
-    yield made
-    made.close()
 
 
 class TestSubjectOf:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,9 @@ from headerware.core.errors import KeyDeletedError, KeyServiceError, KeyServiceU
 from headerware.keyring.subjects.rows import ERASURE, SUBJECT_KEY, ErasureRow, SubjectKeyRow
 from headerware.keyring.subjects.store import SubjectFile
 from headerware.keyring.subjects.topic import SubjectTable
-from headerware.testing import EmbeddedCluster
 from headerware.topic_table import TopicTable, UnreachableError
 from headerware.topic_table.rows import TableRecord
 from tests.subjects import World, record_of
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
-) -> Iterator[World]:
-    topic = unique_topic("customer-keys")
-    embedded_cluster.create_topic(topic)
-    made = World(tmp_path, embedded_cluster.bootstrap_servers, topic)
-    yield made
-    made.close()
 
 
 class TestNewSubjects:
