@@ -28,6 +28,7 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, config_of_environment
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
+from headerware.core.requirement import writer_advice
 from headerware.kafka.reader import Start
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ def _print(report: Report) -> None:
                 f"  {_offsets_text(report.unsigned_partitions)}", "dim"
             )
         )
+        console.print(writer_advice("sign").removeprefix("; "), style="dim")
     if report.uncovered:
         names = sorted(report.uncovered_names, key=lambda name: -report.uncovered_names[name])[:_SHOWN]
         console.print(

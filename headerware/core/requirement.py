@@ -39,6 +39,14 @@ def requirement(given: Require) -> Literal["off", "warn", "enforce"]:
     return level
 
 
+def writer_advice(step: str) -> str:
+    """Return what to look at on the side of the producer, if a record lacks what a step adds."""
+    return (
+        f"; likely its producer has no chain, or a chain without {step!r} for this topic: look at the "
+        f"producer's chain, its topics, HEADERWARE_CONFIG and HEADERWARE_DISABLED"
+    )
+
+
 class Unprotected:
     """Judge records without a protection: pass and count them, also log each topic once, or refuse them.
 
@@ -46,17 +54,25 @@ class Unprotected:
         require: the option.
         log: the log for the topics.
         without: the protection that the records lack, such as "without a signature".
-        refusal: makes the error; its argument is advice for the text, if the header may be written as an id.
+        step: the word of the interceptor that gives this protection.
+        refusal: makes the error; its argument is advice for the text.
     """
 
-    __slots__ = ("_level", "_log", "_refusal", "_warned", "_without", "count")
+    __slots__ = ("_level", "_log", "_refusal", "_step", "_warned", "_without", "count")
 
     def __init__(
-        self, require: Require, *, log: Logger, without: str, refusal: Callable[[str], InterceptorError]
+        self,
+        require: Require,
+        *,
+        log: Logger,
+        without: str,
+        step: str,
+        refusal: Callable[[str], InterceptorError],
     ) -> None:
         self._level: Final = requirement(require)
         self._log: Final = log
         self._without: Final = without
+        self._step: Final = step
         self._refusal: Final = refusal
         self._warned: Final[set[str]] = set()
         self.count: int = 0
@@ -65,7 +81,7 @@ class Unprotected:
     def judge(self, record: Record) -> None:
         """Let a record pass, or raise the error."""
         if self._level == "enforce":
-            raise self._refusal(header_ids_advice(record.headers))
+            raise self._refusal(header_ids_advice(record.headers) or writer_advice(self._step))
         self.count += 1
         topic = record.topic
         if self._level == "warn" and topic not in self._warned:

@@ -648,7 +648,7 @@ class _Verification:
         )
         self._batches = VerifiedBatches()
         self.unsigned: Final = Unprotected(
-            options.require, log=_log, without="without a signature", refusal=_unsigned
+            options.require, log=_log, without="without a signature", step=options.type, refusal=_unsigned
         )
         self.uncovered: int = 0
         self._now_ms: Final = context.now_ms

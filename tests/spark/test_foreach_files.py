@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.core.context import Context
+from headerware.core.requirement import writer_advice
 from headerware.interceptors import Audit, Compress, Dedup, Lineage, Metrics, Sign, Slice, Trace, Trail
 from headerware.interceptors.audit import decode_report
 from headerware.keyring import with_new_key
@@ -213,8 +214,8 @@ class TestTaskError:
         (line,) = (line for line in lines if "SignatureError" in line)
         assert line == (
             f"headerware.spark_bridge.failures.TaskError: batch 0: SignatureError: sign at {TOPIC}[0]@7: "
-            "expected a signature, found no hw.sig header; to keep such rows apart and go on, give "
-            'failures="route", or dead_letters= in foreach_batch()'
+            f"expected a signature, found no hw.sig header{writer_advice('sign')}; to keep such rows "
+            'apart and go on, give failures="route", or dead_letters= in foreach_batch()'
         )
         assert not [line for line in lines if "sinks.py" in line or "dataframe.py" in line], lines
 

@@ -54,6 +54,7 @@ class SessionKeys:
             options.require,
             log=_log,
             without="in plaintext",
+            step=options.type,
             refusal=lambda advice: DecryptionError(f"expected {expected}, found plaintext{advice}"),
         )
         with below("key_service"), naming_key(options.key_id, "aes-256", context.side):

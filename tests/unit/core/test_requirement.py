@@ -14,7 +14,11 @@ LOG = logging.getLogger("headerware.tests")
 
 def unprotected(require: Any) -> Unprotected:
     return Unprotected(
-        require, log=LOG, without="without it", refusal=lambda _: InterceptorError("without it")
+        require,
+        log=LOG,
+        without="without it",
+        step="it",
+        refusal=lambda advice: InterceptorError(f"without it{advice}"),
     )
 
 
@@ -35,7 +39,7 @@ class TestRequirement:
 class TestUnprotected:
     def test_enforce_raises(self) -> None:
         judge = unprotected("enforce")
-        with pytest.raises(InterceptorError):
+        with pytest.raises(InterceptorError, match=r"likely its producer has no chain, or .* without 'it'"):
             judge.judge(Record("t"))
         assert judge.count == 0
 

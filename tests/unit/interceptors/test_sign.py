@@ -105,7 +105,17 @@ class TestWithoutASignature:
         with Chain([sign]).open(Context(side="consumer")) as reading:
             with pytest.raises(SignatureError) as raised:
                 reading.consume([Record("orders", b"v", offset=0)])
-            assert str(raised.value).endswith("found no hw.sig header")
+            assert "header names are ids" not in str(raised.value)
+
+    def test_the_error_says_what_to_look_at_on_the_side_of_the_producer(self, path: Path) -> None:
+        with Chain([Sign(keyring=str(path), key_id="hmac")]).open(Context(side="consumer")) as reading:
+            with pytest.raises(SignatureError) as raised:
+                reading.consume([Record("orders", b"v", offset=0)])
+            assert str(raised.value).endswith(
+                "found no hw.sig header; likely its producer has no chain, or a chain without 'sign' for "
+                "this topic: look at the producer's chain, its topics, HEADERWARE_CONFIG and "
+                "HEADERWARE_DISABLED"
+            )
 
 
 class TestSignOptions:
