@@ -46,6 +46,8 @@ from headerware.cli.verify import verify
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.options import from_home
 from headerware.core.plain_files import like_file
+from headerware.core.printable import printable
+from headerware.core.variables import misspelt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,6 +122,8 @@ class _Root(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run the command line; with ``--json``, errors are JSON, too."""
         given = sys.argv[1:] if args is None else list(args)
+        for sentence in misspelt(os.environ):
+            click.echo(f"Warning: {printable(sentence)}", err=True)
         if "--json" not in given or not options.get("standalone_mode", True):
             return super().main(given, *rest, **options)
         try:

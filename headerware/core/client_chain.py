@@ -16,6 +16,7 @@ from headerware.core.order import place_of
 from headerware.core.plain_files import require_path
 from headerware.core.suggestions import did_you_mean
 from headerware.core.toml import within_file
+from headerware.core.variables import warn_of_misspelt
 
 DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
@@ -83,6 +84,7 @@ def client_chain(
     then only logged. ``HEADERWARE_DISABLED=send`` does the same, but only for producers. ``read`` returns the
     text of a file.
     """
+    warn_of_misspelt()
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
     for key in rest:
