@@ -23,7 +23,7 @@ from headerware.core.order import (
     role_of,
     signing,
 )
-from headerware.core.plugins import require_arguments, require_hooks
+from headerware.core.plugins import misnamed_hooks, require_arguments, require_hooks
 from headerware.core.services import Reassembles, offered
 from headerware.core.session import Session
 from headerware.core.step import Step
@@ -326,12 +326,16 @@ def _opener(
         opens = getattr(interceptor, "open", None)
         with below(f"interceptors.{name}"):
             step = opens(context) if callable(opens) else interceptor
-        step = interceptor if step is None else step
+        step, returned = (interceptor, "None") if step is None else (step, f"a {type(step).__name__}")
+        misnamed = misnamed_hooks(type(step))
         if not has_hook(step):
             raise PluginError(
-                f"opening {name!r} gave a {type(step).__name__}, which has none of the hooks",
+                f"open() of {name!r} returned {returned}; expected an object with some of the hooks "
+                f"(on_send, on_consume, ...)" + f": {misnamed}" * bool(misnamed),
                 path=f"interceptors.{name}",
             )
+        if misnamed and step is not interceptor and context.warns:
+            _log.warning("%s: %s", name, misnamed)
         require_arguments(step, path=f"interceptors.{name}")
         return Step(
             position=position,

@@ -240,6 +240,11 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True):
         return None
 
     @property
+    def caution(self) -> str | None:
+        """What ``headerware check`` says of options that work, but not as all expect; None if nothing."""
+        return None
+
+    @property
     def carries_bytes(self) -> tuple[int, int] | None:
         """The sizes of values that it carries otherwise than in one record, above and up to; or None."""
         return None

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
+from headerware.core.plugins import misnamed_hooks
 from headerware.core.suggestions import closest
 from headerware.core.topics import TopicPatterns, suspicious
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
@@ -60,6 +61,8 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     ),
 )
 """(left, right, why right may not come after left)."""
+_ONCE: Final = frozenset({Place.ENCRYPT, Place.SIGN})
+"""What can be done to a record once; a record with two such headers is refused."""
 _MUST_STATE: Final = {
     Place.SLICE: ("atomic", "splits"),
     Place.SIGN: ("verifies",),
@@ -130,6 +133,22 @@ def check_order(interceptors: Sequence[object]) -> None:
                 f"own topics, or remove one of them",
                 path=f"interceptors.{label(right)}",
             )
+        if _do_twice(left, right, _ONCE) and None not in (_key_id(left), _key_id(right)):
+            raise ConfigError(
+                f"{label(left)!r} and {label(right)!r} would both protect the same records, "
+                f"and a record has only one such header; give each its own topics, or remove one of them (to "
+                f"use another key from now on, rotate the key)",
+                path=f"interceptors.{label(right)}",
+            )
+
+
+def _do_twice(left: object, right: object, places: Container[Place | None]) -> bool:
+    place = place_of(left)
+    return place is place_of(right) and place in places and surely_share_topics(left, right)
+
+
+def _key_id(interceptor: object) -> str | None:
+    return getattr(interceptor, "key_id", None)
 
 
 def require_no_plain_dead_letters(interceptors: Sequence[object]) -> None:
@@ -219,6 +238,12 @@ def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     """Return the names of the interceptors that do not do what their options seem to say, and the reasons."""
     found = [(label(each), str(why)) for each in interceptors if (why := getattr(each, "idle", None))]
     found += [(label(each), why) for each in interceptors for why in _unexpanded(each)]
+    found += [(label(each), why) for each in interceptors if (why := misnamed_hooks(type(each)))]
+    found += [
+        (label(right), f"records have the entries of {label(left)!r}, too; remove one of them")
+        for left, right in combinations(interceptors, 2)
+        if _do_twice(left, right, {Place.TRAIL})
+    ]
     for each in interceptors:
         lacking = getattr(each, "needs_serializer", None)
         if lacking and not _is_serialized(each, interceptors):
@@ -227,8 +252,8 @@ def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
 
 
 def notes(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return the names of the interceptors that expect objects from the application, each with the reason."""
-    return [
+    """Return the names of the interceptors of which somebody should know something, each with a sentence."""
+    return [(label(each), str(note)) for each in interceptors if (note := getattr(each, "caution", None))] + [
         (label(each), _TAKES_OBJECTS)
         for each in interceptors
         if getattr(each, "needs_serializer", None) and _is_serialized(each, interceptors)

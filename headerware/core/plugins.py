@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _OPEN: Final = MappingProxyType({"open": ("context",)})
 _CALLED: Final = MappingProxyType({**HOOKS, **_OPEN, **SERVICE_ARGUMENTS})
+_LIKE_A_HOOK: Final = 0.8
+"""How like the name of a hook a method's name is if it is meant to be one: ``on_sent``, not ``on_signal``."""
 Kind = TypeVar("Kind")
 
 
@@ -97,6 +99,8 @@ class Catalogue(Generic[Kind]):
                 f"; a package can add others by entry points of {self.group}: install it into this Python "
                 f"({sys.executable} -m pip install ...)"
             )
+        if "folder" in known and closest(word, known) is None:
+            then += f'; for a folder, write the table {{ type = "folder", path = {word!r} }}'
         hint = did_you_mean(word, known, then=then) if now is None else f"; `{word}` is `{now}` now; {then}"
         return self.error(f"there is no {self.what} {word!r}{hint}", path=path)
 
@@ -152,7 +156,25 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
             require_arguments(interceptor, called, path=path)
         return
     shown = interceptor if isinstance(interceptor, type) else type(interceptor)
-    raise PluginError(f"{shown.__name__} has none of the hooks (on_send, on_consume, ...)", path=path)
+    misnamed = misnamed_hooks(shown)
+    raise PluginError(
+        f"{shown.__name__} has none of the hooks (on_send, on_consume, ...)"
+        + f": {misnamed}" * bool(misnamed),
+        path=path,
+    )
+
+
+def misnamed_hooks(kind: type) -> str:
+    """Return a sentence about the methods whose names are like those of hooks, or an empty text.
+
+    Nobody calls them, so the interceptor would do less than it seems to.
+    """
+    return "; ".join(
+        f"no hook is named {name!r}, so nobody calls it; did you mean {near!r}?"
+        for name in dir(kind)
+        if name.startswith("on_") and name not in _CALLED and callable(getattr(kind, name, None))
+        if (near := closest(name, HOOKS, cutoff=_LIKE_A_HOOK)) is not None
+    )
 
 
 def has_methods(found: object, names: Iterable[str]) -> bool:

@@ -648,8 +648,9 @@ def _misfit(out: Any) -> InterceptorError | None:
     if out is DROP or isinstance(out, Record | FanOut):
         return None
     if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
+        advice = "; end the hook with `return record`" if out is None else ""
         return InterceptorError(
-            f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
+            f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records{advice}"
         )
     return None
 

@@ -51,6 +51,12 @@ _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 BOUNDARY: Final = "chain"
 """The name of the session's own checks."""
 _MAX_REASONS: Final = 8
+_IMMUTABLE: Final = "immutable type: 'Record'"
+"""The text of msgspec's error if a hook assigns to an attribute of a record."""
+_RETURN_ANOTHER: Final = (
+    "a record cannot be changed: return another, by record.replace(value=...) or "
+    "record.with_headers(record.headers.append(...))"
+)
 """How many reasons of one kind of failure are logged; a text may name a key or a size that a sender chose."""
 _log: Final = logging.getLogger("headerware")
 
@@ -344,7 +350,9 @@ def wrapped(error: Exception) -> InterceptorError:
     elif isinstance(error, HeaderwareError):
         wrapper = InterceptorError(str(error))
     else:
-        wrapper = InterceptorError(f"raised {type(error).__name__}{raised_at(error)}; the cause says more")
+        changed = isinstance(error, AttributeError) and str(error) == _IMMUTABLE
+        advice = _RETURN_ANOTHER if changed else "the cause says more"
+        wrapper = InterceptorError(f"raised {type(error).__name__}{raised_at(error)}; {advice}")
     wrapper.__cause__ = error
     return wrapper.with_traceback(error.__traceback__)
 

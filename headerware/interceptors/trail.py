@@ -54,6 +54,10 @@ _START: Final = b"1"
 
 _MAX_TEXT_BYTES: Final = 255
 MAX_LEFT_OUT: Final = 0xFFFF
+_UNNAMED: Final = (
+    "entries name the client's client.id, or this host's name if it has none, and every reader of the topic "
+    'sees it; write service = "..." to name the application'
+)
 _TIMES: Final = range(-(2**63), 2**63)
 _PLAIN: Final = ":@#+"  # in addition to letters, digits and "-._~"
 
@@ -180,6 +184,11 @@ class Trail(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(f"expected 1 to {_MAX_BATCH}, found {self.batch_records}", path="batch_records")
         if self.keyring_counter is not None and self.keyring_root is None:
             raise ConfigError("only snapshots have counters: set keyring_root, too", path="keyring_counter")
+
+    @property
+    def caution(self) -> str | None:
+        """That records carry the host's name, unless the service or each client has a name."""
+        return None if self.service else _UNNAMED
 
     @property
     def role(self) -> Role:  # type: ignore[override]  # a trail that is proof protects

@@ -48,6 +48,44 @@ class TestRefusals:
         with pytest.raises(PluginError, match="has none of the hooks"):
             Chain([thing])
 
+    def test_a_hook_of_a_like_name_is_told(self) -> None:
+        class Region(Interceptor, frozen=True):
+            def on_sent(self, record: Record) -> Record:
+                return record
+
+        told = (
+            r"none of the hooks .*: no hook is named 'on_sent', so nobody calls it; did you mean 'on_send'\?"
+        )
+        with pytest.raises(PluginError, match=told):
+            Chain([Region()])
+
+    def test_a_hook_of_a_like_name_beside_another_is_warned_of(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Step:
+            def on_send(self, record: Record) -> Record:
+                return record
+
+            def on_consumed(self, record: Record) -> Record:
+                return record
+
+        class Region(Interceptor, frozen=True):
+            def open(self, context: Context) -> Step:
+                return Step()
+
+        told = "no hook is named 'on_consumed', so nobody calls it; did you mean 'on_consume'?"
+        for one in (Step(), Region(name="region")):
+            Chain([one]).open().close()
+        assert caplog.messages == [f"step: {told}", f"region: {told}"]
+
+    def test_an_open_that_returns_nothing_says_so(self) -> None:
+        class Region(Interceptor, frozen=True):
+            def open(self, context: Context) -> None:
+                return None
+
+        with pytest.raises(PluginError, match=r"open\(\) of 'region' returned None; expected an object with"):
+            Chain([Region(name="region")]).open()
+
     def test_a_word(self) -> None:
         with pytest.raises(PluginError, match=r"expected an interceptor, found text; .* Trail\(service="):
             Chain([untyped("sign")])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from headerware import Chain, ConfigError, Interceptor, Place, Record, Role, Stage
-from headerware.core.order import _NEVER_BEFORE, check_order, in_order
+from headerware.core.order import _NEVER_BEFORE, check_order, idle_steps, in_order
 
 
 class Squeeze(Interceptor, frozen=True, kw_only=True):
@@ -101,6 +101,18 @@ class TestRules:
         else:
             with pytest.raises(ConfigError, match="'one' and 'two' would both serialize the same records"):
                 Chain(steps)
+
+    @pytest.mark.parametrize("place", [Place.ENCRYPT, Place.SIGN])
+    def test_what_protects_a_record_twice_is_refused(self, place: Place) -> None:
+        steps = [placed(place, name, key_id="k") for name in ("one", "two")]
+        with pytest.raises(ConfigError, match="'one' and 'two' would both protect the same records"):
+            Chain(steps)
+        assert Chain([placed(place, "one", key_id="k"), placed(place, "two", key_id=None)])
+        assert Chain([placed(place, name, key_id="k", topics=(name,)) for name in ("one", "two")])
+
+    def test_a_second_trail_is_warned_of(self) -> None:
+        steps = [placed(Place.TRAIL, "one"), placed(Place.TRAIL, "two")]
+        assert idle_steps(steps) == [("two", "records have the entries of 'one', too; remove one of them")]
 
     def test_compress_after_encrypt_is_refused(
         self,

@@ -158,10 +158,19 @@ class TestResults:
     def test_anything_else_is_an_error_that_names_its_type(self, result: Any) -> None:
         error = sent([gives(result)])
         assert isinstance(error, InterceptorError)
+        advice = "; end the hook with `return record`" if result is None else ""
         assert str(error) == (
             f"odd at orders: returned {type(result).__name__}; "
-            f"expected a Record, DROP or an iterable of Records"
+            f"expected a Record, DROP or an iterable of Records{advice}"
         )
+
+    def test_a_record_that_a_hook_changes_says_how_to_make_another(self) -> None:
+        def change(record: Any) -> Any:
+            record.value = b"x"
+
+        error = sent([Hooks(on_send=change, name="odd")])
+        assert isinstance(error, InterceptorError)
+        assert "a record cannot be changed: return another, by record.replace(value=...)" in str(error)
 
     @pytest.mark.parametrize("result", [[None], [DROP], [b"x"], Headers({"a": b""}), bytearray(b"x")])
     def test_a_collection_of_anything_else_is_an_error(self, result: Any) -> None:

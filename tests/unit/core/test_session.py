@@ -410,7 +410,7 @@ class TestClosing:
     def test_an_open_that_gives_no_hooks_is_refused(self) -> None:
         log: list[str] = []
         chain = Chain([opening(Opened(log, "a")), opening(object(), name="empty")])
-        with pytest.raises(PluginError, match=r"interceptors\.empty: opening 'empty' gave a object"):
+        with pytest.raises(PluginError, match=r"interceptors\.empty: open\(\) of 'empty' returned a object"):
             chain.open()
         assert log == ["a"]
 

@@ -10,6 +10,7 @@ from headerware.core.context import Context
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Place, Role
+from headerware.core.order import notes
 from headerware.core.record import Record
 from headerware.interceptors.trail import (
     MAX_ENTRY_BYTES,
@@ -308,3 +309,9 @@ class TestTrailReading:
 class TestTrailDeclaration:
     def test_observes_from_its_place(self) -> None:
         assert (Trail.type, Trail().role, Trail.place) == ("trail", Role.OBSERVE, Place.TRAIL)
+
+
+def test_check_says_whose_name_entries_have_without_a_service() -> None:
+    assert notes([Trail(service="shop")]) == []
+    ((name, note),) = notes([Trail()])
+    assert (name, "this host's name" in note, "service = " in note) == ("trail", True, True)

@@ -552,8 +552,15 @@ class TestBoundHeaders:
 
     def test_a_second_encrypt_is_refused(self, opened: Open, keys: Watched) -> None:
         twice = Encrypt(key_service=keys, key_id="orders", name="twice")
+        with pytest.raises(ConfigError, match="'encrypt' and 'twice' would both protect the same records"):
+            opened(twice)
+
+    def test_a_second_encrypt_that_may_meet_the_first_refuses_the_records(
+        self, opened: Open, keys: Watched
+    ) -> None:
+        twice = Encrypt(key_service=keys, key_id="orders", name="twice", topics=("*", "!other"))
         with pytest.raises(DecryptionError, match=r"more than one hw\.encrypt"):
-            sent(opened(twice))
+            sent(opened(twice, topics=["o*", "a*"]))
 
 
 class TestRecordKeys:
