@@ -25,6 +25,7 @@ from functools import partial
 from math import inf
 from threading import Condition, Event, Thread, get_ident
 from time import monotonic
+from traceback import clear_frames
 from typing import Any, ClassVar, Final, Self
 
 import confluent_kafka.aio
@@ -206,6 +207,14 @@ def _acknowledged(deliveries: Deliveries, queue: Callable[[], None], record: Rec
 class _EnoughError(Exception):
     """Raised in a report's callback so that librdkafka keeps further reports for the next call."""
 
+    def forget_frames(self) -> None:
+        """Release the futures of the frames; confluent-kafka never frees what a callback raises.
+
+        A future that lives on never tells that nobody has looked at its exception.
+        """
+        clear_frames(self.__traceback__)
+        self.__traceback__ = None
+
 
 class _Reports:
     """Take delivery reports on the event loop's thread; other threads only notice that there are any."""
@@ -243,8 +252,8 @@ class _Reports:
             found: int | None = None
             try:
                 found = call(max(0.0, deadline - monotonic()))
-            except _EnoughError:
-                pass
+            except _EnoughError as error:
+                error.forget_frames()
             finally:
                 with self._round_ended:
                     self.watchers.discard(ident)
@@ -269,7 +278,8 @@ class _Reports:
         self.left = _REPORTS_AT_ONCE
         try:
             self.core.poll(0)
-        except _EnoughError:
+        except _EnoughError as error:
+            error.forget_frames()
             self._results.add(self._serve)
             self._results.wake()
             return

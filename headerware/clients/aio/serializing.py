@@ -53,7 +53,12 @@ class _MadeByAwait:
 
     def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError that says how to make the client, which was not awaited."""
-        raise AttributeError(f"no attribute {name!r}; it is made by await {type(self).__name__}(...)")
+        made = type(self).__name__
+        raise AttributeError(
+            f"this {made} is not made yet, so it cannot be used: write `client = await {made}(...)`, or "
+            f"`async with {made}(...) as client`",
+            name=name,
+        )
 
     def __await__(self) -> Generator[Any, Any, Self]:
         """Build the asynchronous serdes, and return the client."""

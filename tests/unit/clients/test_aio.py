@@ -309,6 +309,21 @@ class TestProduce:
         run(main())
         assert [str(context["exception"]) for context in reported] == ["of the application"]
 
+    def test_a_failure_that_nobody_looks_at_is_the_loops_to_report(self) -> None:
+        reported: list[dict[str, Any]] = []
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+            nowhere = {"bootstrap.servers": "localhost:1", "message.timeout.ms": 100, "log_level": 0}
+            async with AsyncProducer(nowhere, chain=Chain([Trail(service="a", cluster="a")])) as producer:
+                for _ in range(3):
+                    await producer.produce("orders", b"1")
+
+        run(main())
+        assert [str(context["message"]) for context in reported] == [
+            "Future exception was never retrieved"
+        ] * 3
+
     def test_statistics_come_to_the_loop(self, connection: dict[str, Any]) -> None:
         async def main() -> int:
             heard: list[int] = []
@@ -905,7 +920,9 @@ class TestSerializing:
         run(main())
 
     def test_one_that_was_not_awaited_says_so(self, connection: dict[str, Any]) -> None:
-        with pytest.raises(AttributeError, match="made by await AsyncSerializingProducer"):
+        with pytest.raises(
+            AttributeError, match=r"not made yet, .* `client = await AsyncSerializingProducer\(\.\.\.\)`"
+        ):
             _ = AsyncSerializingProducer(connection).chain
 
 
