@@ -153,6 +153,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     _hw_raises_events: bool = False
     """Whether ``poll`` raises error events rather than return them as messages."""
     _hw_is_directed: bool = False
+    _hw_warned_in: frozenset[str] = frozenset()
     """Whether the application has subscribed, or has assigned partitions; unknown without a chain."""
     _hw_stopping: bool = False
     """Whether ``stop`` was called."""
@@ -262,6 +263,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
+        if isinstance(topics, str):  # type: ignore[unreachable]  # as an application might
+            raise TypeError(f"expected a list of topics, found text; write subscribe([{topics!r}])")
         _C.subscribe(self, topics, **_rebalance_callbacks(on_assign, on_revoke, on_lost))
         self._hw_is_directed = True
 
@@ -355,6 +358,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             if self._hw_looks_at and message is not None:
                 self._hw_look_at([message])
             return message
+        if not (self._hw_is_directed or self._hw_warned_in):
+            self._hw_warn_unless_directed("poll")
         messages = self._hw_next(1, timeout, polls=True)
         return messages[0] if messages else None
 
@@ -372,6 +377,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             if self._hw_looks_at:
                 self._hw_look_at(found)
             return found
+        if not (self._hw_is_directed or self._hw_warned_in):
+            self._hw_warn_unless_directed("consume")
         return self._hw_next(num_messages, timeout)
 
     def _hw_next(self, limit: int, timeout: float, *, polls: bool = False) -> list[Message]:
@@ -858,8 +865,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         return MessageLoop(partial(self._hw_next_message, timeout), self.processing)
 
     def _hw_warn_unless_directed(self, method: str) -> None:
-        """Warn that a loop waits for ever, unless somebody calls another method meanwhile."""
-        if self._hw_chained and not self._hw_is_directed:
+        """Warn, once for each method, that nothing comes unless somebody calls another method meanwhile."""
+        if self._hw_chained and not self._hw_is_directed and method not in self._hw_warned_in:
+            self._hw_warned_in |= {method}
             _log.warning(
                 "%s: %s waits for records, but the consumer has neither subscribed to a topic nor been "
                 "assigned a partition; call subscribe or assign first",

@@ -183,8 +183,18 @@ class Undelivered:
                 "(further ones for this reason are only counted)",
                 topic,
                 error,
-                "; look at the topic's name, or create it" if kind_of(error) is Kind.UNKNOWN_TOPIC else "",
+                self._advice(error),
             )
+
+    def _advice(self, error: KafkaError) -> str:
+        if kind_of(error) is Kind.UNKNOWN_TOPIC:
+            return "; look at the topic's name, or create it"
+        if error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001 - the code's public name
+            return (
+                "; no broker took it in time: look at bootstrap.servers, the network, and the security.*, "
+                "sasl.* and ssl.* settings (headerware doctor -b SERVERS says what is wrong)"
+            )
+        return ""
 
     def tell(self, *, at_end: bool) -> None:
         """Log how many there are; before the end, only if they have doubled."""

@@ -278,6 +278,15 @@ class FollowsFile:
 
     chain: ShownChain = ShownChain()
     """The chain; empty for a raw client."""
+
+    def __reduce__(self) -> Any:
+        """Raise a TypeError that says what to pass to another process instead; no client can be copied."""
+        name = type(self).__name__
+        raise TypeError(
+            f"cannot pickle or copy a {name}: its connections and threads belong to this process; pass its "
+            f"configuration and its chain, which can be pickled, and make the {name} where it is used"
+        )
+
     _hw_chain: Chain = Chain()
     _hw_side: Side = "consumer"
     """Which half of the chain the client uses."""

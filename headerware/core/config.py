@@ -267,7 +267,11 @@ def _declared(alias: str, given: Mapping[str, Any], sources: list[Source]) -> De
 def _aliases(value: Any) -> list[str]:
     found = value.split(",") if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not all(isinstance(alias, str) for alias in found):
-        raise ConfigError(f"expected aliases, comma-separated, found {type(value).__name__}", path=_ALIASES)
+        raise ConfigError(
+            f"expected aliases, comma-separated, found {type(value).__name__}; interceptors of code are "
+            f"passed by chain=Chain([...])",
+            path=_ALIASES,
+        )
     aliases = [alias.strip() for alias in found if alias.strip()]
     for alias in aliases:
         if aliases.count(alias) > 1:

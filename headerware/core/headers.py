@@ -218,14 +218,19 @@ def _normalised(headers: Any) -> list[Pair]:
         return []
     items = headers.items() if isinstance(headers, Mapping) else headers
     if isinstance(items, str | bytes | bytearray | memoryview):
-        raise HeaderError(f"headers are a mapping or (name, value) pairs, not {type_of(items).__name__}")
+        raise _no_headers(items)
     try:
         found = list(items)
     except TypeError:
-        raise HeaderError(
-            f"headers are a mapping or (name, value) pairs, not {type_of(items).__name__}"
-        ) from None
+        raise _no_headers(items) from None
     return [_loose_pair(item, index) for index, item in enumerate(found)]
+
+
+def _no_headers(items: object) -> HeaderError:
+    return HeaderError(
+        f"headers are a mapping or (name, value) pairs, not {type_of(items).__name__}; write such as "
+        "{'tenant': 'north'} or [('tenant', b'north')]"
+    )
 
 
 def _loose_pair(item: Any, index: int) -> Pair:
@@ -243,14 +248,18 @@ def _pair(name: Any, value: Any, index: int | None = None) -> Pair:
         name = header_name(name)
     if not isinstance(name, str):
         where = "a header" if index is None else f"header {index}"
-        raise HeaderError(f"the name of {where} is a str or an id, not {type_of(name).__name__}")
+        advice = "; decode it, for instance by name.decode()" if isinstance(name, bytes) else ""
+        raise HeaderError(f"the name of {where} is a str or an id, not {type_of(name).__name__}{advice}")
     if isinstance(value, str):
         value = _encoded(name, value)
     elif isinstance(value, bytes | bytearray | memoryview):
         value = value if value.__class__ is bytes else bytes(memoryview(value))
     elif value is not None:
+        advice = "convert it, for instance by str(...)"
+        if isinstance(value, list | tuple | set):
+            advice = "for several headers of one name, pass pairs: [(name, value), (name, value)]"
         raise HeaderError(
-            f"the value of header {name!r} is bytes, str or None, not {type_of(value).__name__}"
+            f"the value of header {name!r} is bytes, str or None, not {type_of(value).__name__}; {advice}"
         )
     # Not str(name), which would return the name of the member if the name is a member of a str enumeration.
     return (name if name.__class__ is str else str.__str__(name), value)

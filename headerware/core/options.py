@@ -325,7 +325,9 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None, given: 
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
     if missing := _MISSING.fullmatch(problem):
-        return ConfigError("is missing, and has no default", path=_below(path + place, missing[1]))
+        word = getattr(hint, "type", "")
+        page = f"; an example: headerware docs {word}" if word in interceptor_type.built_in else ""
+        return ConfigError(f"is missing, and has no default{page}", path=_below(path + place, missing[1]))
     at = _value_at(given, place)
     if problem.startswith("Invalid enum value"):  # the rest of it quotes the value
         problem = _expected_choice(_hint_at(hint, place), at)

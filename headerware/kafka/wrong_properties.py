@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.suggestions import did_you_mean
@@ -49,6 +50,11 @@ _WRONG: Final = re.compile(r'[Cc]onfiguration property "([^"]+)"')
 _SERDE: Final = re.compile(r"(?:key|value)\.(serializer|deserializer)(?:\.|$)")
 _RANGE: Final = re.compile(r"allowed range (-?\d+\.\.\d+)")
 _TOO_LARGE: Final = str(10**15)
+_FILES: Final = (
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.crl.location", "ssl.key.location"),
+    *("ssl.keystore.location", "sasl.kerberos.keytab"),
+)
+"""The properties that name a file; an error of OpenSSL does not say that there is none."""
 
 
 @contextmanager
@@ -84,7 +90,8 @@ def explained(error: KafkaException, conf: Mapping[str, Any]) -> str:
         return text + _advice(unknown[1])
     wrong = _WRONG.search(text)
     if wrong is None:
-        return text
+        missing = [name for name in _FILES if conf.get(name) and not Path(str(conf[name])).exists()]
+        return text + "".join(f"; {name} names {conf[name]!r}, which does not exist here" for name in missing)
     name = wrong[1]
     written = next((own for own, theirs in ALIASES.items() if theirs == name and own in conf), name)
     text = text.replace(f'"{name}"', f'"{written}"')

@@ -83,6 +83,9 @@ class TestReports:
             producer.produce_many(topic, Batch(topic, [SECRET]))
         assert first.startswith(f"a record for topic {topic!r} was not delivered, and no callback")
         assert str(seen[-1][0]) in first
+        assert (
+            "; no broker took it in time: look at bootstrap.servers, the network, and the security" in first
+        )
         assert told == "1 record was not delivered, and no callback (on_delivery) was told"
         assert caplog.messages[2:] == ["4 records were not delivered, and no callback (on_delivery) was told"]
         assert SECRET.decode() not in caplog.text

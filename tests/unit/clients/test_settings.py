@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,6 +145,14 @@ def test_the_address_of_a_web_server_is_refused_at_once(kind: type) -> None:
     assert caught.value.args[0].str() == (
         "bootstrap.servers: expected HOST:PORT, found an address that begins with http://"
     )
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    conf = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
+    with pytest.raises(
+        KafkaException, match=r"; ssl.ca.location names '.*/ca.pem', which does not exist here"
+    ):
+        Producer({**UNREACHABLE, **conf}, chain=Chain([Trail(service="a")]))
 
 
 class TestDeadLetterSettings:

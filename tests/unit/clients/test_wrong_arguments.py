@@ -6,11 +6,13 @@ Without a chain the errors are confluent-kafka's own (``test_without_a_chain.py`
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headerware import Chain, HeaderwareError, Producer
+from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.clients.aio import AsyncProducer
 from headerware.interceptors import Trail
 from headerware.testing import EmbeddedCluster
@@ -26,7 +28,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"timestamp": 1.5}, "the timestamp of a record for topic 'orders' is an int, not float; give milli"),
     ({"key": 3}, "the key of a record for topic 'orders' is bytes, str or None, not int; put a step"),
     ({"value": {"a": 1}}, "the value of a record for topic 'orders' is bytes, str or None, not dict; put"),
-    ({"headers": {"a": 1}}, "the value of header 'a' is bytes, str or None, not int"),
+    ({"headers": {"a": 1}}, "the value of header 'a' is bytes, str or None, not int; convert"),
     ({"headers": 3}, "headers are a mapping or (name, value) pairs, not int"),
 )
 TOO_LARGE = ({"partition": 1 << 31}, {"timestamp": 1 << 63})
@@ -74,3 +76,34 @@ def test_what_may_be_left_open_may_be_none(conf: dict[str, Any]) -> None:
     producer = Producer(conf, chain=CHAIN)
     producer.produce("orders", b"v", partition=nothing, timestamp=nothing)
     assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_a_client_that_is_copied_says_what_to_pass(kind: Any, copied: Any) -> None:
+    conf = {"bootstrap.servers": "localhost:1", "log_level": 0}
+    if kind is Consumer:
+        conf["group.id"] = "g"
+    with pytest.raises(
+        TypeError, match=f"cannot pickle or copy a {kind.__name__}: .* pass its configuration"
+    ):
+        copied(kind(conf, chain=Chain([Trail(service="a")])))
+
+
+def test_a_topic_in_place_of_a_list_says_what_to_write() -> None:
+    conf = {"bootstrap.servers": "localhost:1", "group.id": "g", "log_level": 0}
+    topics: Any = "orders"
+    with (
+        Consumer(conf, chain=Chain([Trail(service="a")])) as consumer,
+        pytest.raises(
+            TypeError, match=r"expected a list of topics, found text; write subscribe\(\['orders'\]\)"
+        ),
+    ):
+        consumer.subscribe(topics)
+
+
+def test_a_poll_without_a_subscription_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    conf = {"bootstrap.servers": "localhost:1", "group.id": "g", "log_level": 0}
+    with Consumer(conf, chain=Chain([Trail(service="a")])) as consumer:
+        assert [consumer.poll(0), consumer.poll(0), consumer.consume(1, 0)] == [None, None, []]
+    assert [text.partition(" waits")[0] for text in caplog.messages] == ["Consumer: poll"]

@@ -170,7 +170,9 @@ class TestMistakes:
 
     def test_an_option_without_a_default_is_asked_for_by_its_path(self) -> None:
         error = self.refused({"interceptors": "sign"})
-        assert str(error) == "interceptors.sign.keyring: is missing, and has no default"
+        assert str(error) == (
+            "interceptors.sign.keyring: is missing, and has no default; an example: headerware docs sign"
+        )
         nested = {"interceptors": "serialize", "interceptors.serialize.value": "protobuf"}
         assert self.refused(nested).path == "interceptors.serialize.value.message"
 
