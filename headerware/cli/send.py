@@ -43,6 +43,11 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         raise click.BadParameter("expected NAME=VALUE, found no name", param_hint="'--header'")
+    if name != name.strip():
+        raise click.BadParameter(
+            f"expected NAME=VALUE, found a space around the name; did you mean {name.strip()}=...?",
+            param_hint="'--header'",
+        )
     return name, value.encode("utf-8", "surrogateescape") if equals else None
 
 

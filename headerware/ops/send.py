@@ -11,10 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from headerware.clients.deliveries import too_large
+from headerware.core.boundary import to_wire
 from headerware.core.chain import Chain
-from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
+from headerware.core.errors import ConfigError, HeaderwareError, RecordError, SerdeError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
@@ -36,6 +38,8 @@ _FORMATS: Final = (
     "the line as text (--key-format is the same for keys)"
 )
 """Advice for a line that the chain's serializer refuses."""
+_BYTES: Final = "; --value-format bytes, the default, sends a line as it is"
+"""Advice for an object that nothing serializes."""
 _KEPT_FAILURES: Final = 1_000
 _POLL_S: Final = 0.05
 
@@ -206,6 +210,8 @@ class LineSender:
         while True:
             was_empty = len(self._producer) == 0
             try:
+                if not self._producer.chain:
+                    record = to_wire(record)  # says what is wrong, where the raw client has a TypeError
                 self._producer.produce(
                     record.topic,
                     record.value,
@@ -220,7 +226,7 @@ class LineSender:
                     return
                 self._producer.poll(_POLL_S)
             except (HeaderwareError, KafkaException, TypeError) as error:
-                self._fail(number, f"{_text_of(error)}{_advice(error, record.value)}")
+                self._fail(number, f"{_text_of(error, record)}{_advice(error, record.value)}")
                 return
             else:
                 return
@@ -260,9 +266,16 @@ class LineSender:
         self._on_failure(failure)
 
 
-def _text_of(error: Exception) -> str:
-    return str(error.args[0].str()) if isinstance(error, KafkaException) else str(error)
+def _text_of(error: Exception, record: Record) -> str:
+    if not isinstance(error, KafkaException):
+        return str(error)
+    known: KafkaError = error.args[0]
+    if known.code() == KafkaError.MSG_SIZE_TOO_LARGE and repr(record.topic) not in known.str():
+        known = too_large(record, "message.max.bytes, 1,000,000 unless -X message.max.bytes sets it", known)
+    return str(known.str())
 
 
 def _advice(error: BaseException | None, value: object) -> str:
+    if isinstance(error, RecordError) and not isinstance(value, bytes | str):
+        return _BYTES
     return _FORMATS if isinstance(error, SerdeError) and isinstance(value, bytes | str) else ""

@@ -63,6 +63,27 @@ class TestSend:
         assert result.exit_code == 2
         assert "expected NAME=VALUE, found a colon; did you mean tenant=north?" in result.output
 
+    def test_refuses_a_space_around_a_headers_name(self) -> None:
+        result = self.send("-H", "tenant = north", stdin=b"one")
+
+        assert result.exit_code == 2
+        assert "found a space around the name; did you mean tenant=...?" in result.output
+
+    def test_an_object_that_nothing_serializes_is_told(self) -> None:
+        result = self.send("--value-format", "json", stdin=b'{"id": 1}')
+
+        assert result.exit_code == 1
+        assert "is bytes, str or None, not dict; put a step that serializes into the chain" in result.stderr
+        assert "--value-format bytes, the default, sends a line as it is" in result.stderr
+
+    def test_a_record_that_is_too_large_is_told_with_its_size_and_the_limit(self) -> None:
+        result = self.send("--whole", stdin=b"x" * 2_000_000)
+
+        assert result.exit_code == 1
+        assert (
+            f"a record of 2000000 bytes for topic {self.topic!r} exceeds message.max.bytes" in result.stderr
+        )
+
     def test_does_not_show_a_property_with_a_colon_for_the_equals_sign(self) -> None:
         result = self.send("-X", "sasl.password: secret", stdin=b"one")
 
