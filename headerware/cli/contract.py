@@ -16,6 +16,7 @@ from headerware.cli.tables import output_console, table
 from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
+from headerware.core.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 _file: Final = click.Path(exists=True, dir_okay=False)
 _LAST: Final = 1_000
 _SIDES: Final = ("readers", "writers", "both")
+_RULES: Final = "x-headerware-rules"
+_COMMON: Final = ("title", "summary", "description", "tags", "externalDocs", "bindings")
+_CHANNEL: Final = (*_COMMON, "address", "messages", "servers", "parameters", "$ref", _RULES)
+_MESSAGE: Final = (
+    *(*_COMMON, "headers", "payload", "correlationId", "contentType", "name", "examples", "traits"),
+    *("deprecated", "$ref", _RULES),
+)
+"""The fields of a channel and of a message in AsyncAPI 3."""
 
 
 @click.group()
@@ -163,14 +172,26 @@ def _channel_facts(channel: Channel) -> dict[str, Any]:
 
 
 def _unchecked(document: Document) -> Iterator[str]:
-    """Yield a sentence for each schema that is not checked, and each channel that allows no record."""
+    """Yield a sentence for each part that is not checked, and each channel that allows no record."""
     for channel in document.channels:
+        yield from _unknown(document.tree["channels"][channel.name], channel.pointer, _CHANNEL)
         if not channel.messages:
             yield f"channel {channel.name!r} has no message, so it refuses nothing"
         for message in channel.messages:
+            yield from _unknown(message.tree, message.pointer, _MESSAGE)
             for part in (message.key, message.value):
                 if part is not None and part.unchecked is not None:
                     yield f"#{part.pointer}: schemas of format {part.unchecked!r} are not checked"
+
+
+def _unknown(tree: Mapping[str, Any], pointer: str, known: tuple[str, ...]) -> Iterator[str]:
+    """Yield a sentence for each field that AsyncAPI does not have, and for misspelt rules."""
+    for name in tree:
+        if name.startswith("x-") and (name == _RULES or closest(name, [_RULES], cutoff=0.8) is None):
+            continue
+        if name not in known:
+            hint = did_you_mean(name, [*known, _RULES])
+            yield f"#{pointer}: {name!r} is no field of AsyncAPI, so nothing reads it{hint}"
 
 
 def _print_check(file: str, document: Document, checks: list[TopicCheck]) -> None:
@@ -181,6 +202,8 @@ def _print_check(file: str, document: Document, checks: list[TopicCheck]) -> Non
         read = f"{check.topic}: {counted(check.records, 'record')} read, {check.broken:,} break the contract"
         unseen = f", {check.unreadable:,} did not pass the chain" if check.unreadable else ""
         click.echo(printable(f"{read}{unseen}"))
+        if check.refusal:
+            click.echo(printable(f"  not read: {check.refusal}"))
         for rule in check.rules:
             where = f"first at {rule.partition}@{rule.offset}"
             click.echo(printable(f"  {rule.rule}: {counted(rule.records, 'record')}, {where}"))

@@ -80,6 +80,7 @@ class TopicCheck(msgspec.Struct, frozen=True, kw_only=True):
         records: how many records were read.
         broken: how many of them break the contract.
         unreadable: how many the chain refused, dropped or held back, so that the contract did not see them.
+        refusal: why the chain refused the first of them, with its position; None if it refused none.
         rules: the rules that are broken, the most frequent first.
     """
 
@@ -87,6 +88,7 @@ class TopicCheck(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     broken: int
     unreadable: int
+    refusal: str | None = None
     rules: tuple[BrokenRule, ...]
 
 
@@ -111,6 +113,7 @@ def check_topic(
     steps = in_order([[step for step in chain if not isinstance(step, Contract)], [marking]])
     found: dict[str, BrokenRule] = {}
     records = broken = unreadable = 0
+    refusal: str | None = None
     with TopicReader(settings, topic, group_id="headerware-contract") as source:
         view = ChainView(Chain(steps), cluster_id=source.cluster_id)
         try:
@@ -119,6 +122,8 @@ def check_topic(
                 for each in batch:
                     records += 1
                     unreadable += each.outcome not in ("delivered", "waits")
+                    if refusal is None and each.refusal is not None:
+                        refusal = f"{topic}[{each.partition}]@{each.offset}: {each.refusal.reason}"
                     rules = [rule for record in each.application for rule in _marked(record.headers)]
                     broken += bool(rules)
                     for rule in rules:
@@ -135,7 +140,12 @@ def check_topic(
             view.close()
     ordered = sorted(found.values(), key=lambda each: -each.records)
     return TopicCheck(
-        topic=topic, records=records, broken=broken, unreadable=unreadable, rules=tuple(ordered)
+        topic=topic,
+        records=records,
+        broken=broken,
+        unreadable=unreadable,
+        refusal=refusal,
+        rules=tuple(ordered),
     )
 
 

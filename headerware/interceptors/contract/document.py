@@ -133,13 +133,27 @@ class _Node(NamedTuple):
         return _Node(f"{self.pointer}{pointer_to([name])}", inner)
 
 
+def _found(tree: Any) -> str:
+    """Return what kind of a document there is in place of an AsyncAPI 3 document."""
+    if not isinstance(tree, dict):
+        return _kind(tree)
+    for name, title in (("asyncapi", "AsyncAPI"), ("openapi", "OpenAPI"), ("swagger", "OpenAPI")):
+        if name in tree:
+            version = str(tree[name])
+            shown = f" {version}" if re.fullmatch(r"[0-9.]{1,16}", version) else " of another version"
+            return f"{title}{shown}" + "; AsyncAPI's own converter makes 3 of 2" * (name == "asyncapi")
+    return "a JSON Schema alone; put it into the payload of a message" if "properties" in tree else "none"
+
+
 class _Reading:
     def __init__(self, tree: Any, source: str) -> None:
         self._source = source
         _require_bounded(tree, self._refusal)
         if not isinstance(tree, dict) or not re.match(r"3\.", str(tree.get("asyncapi"))):
             raise self._refusal(
-                "/asyncapi", "expected an AsyncAPI document of version 3, such as 'asyncapi: 3.0.0'"
+                "/asyncapi",
+                f"expected an AsyncAPI document of version 3, such as 'asyncapi: 3.0.0'; "
+                f"found {_found(tree)}",
             )
         self._tree: dict[str, Any] = tree
         self._rules = self._merged = 0

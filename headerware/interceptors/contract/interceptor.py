@@ -151,7 +151,10 @@ class ContractStep:
             if self._passes_missing:
                 return record
             self._refused += 1
-            raise ContractError("the contract has no channel for this topic")
+            raise ContractError(
+                "the contract has no channel for this topic; add one with this address, or leave the topic "
+                'out by topics, or let such records pass by missing = "pass"'
+            )
         failures = judge(record)
         if self._marks:
             return self._with_mark(record, failures)

@@ -88,6 +88,56 @@ class TestCheck:
             f"{file}: #/channels/orders/messages/Order/headers",
         )
 
+    @pytest.mark.parametrize(
+        ("written", "found"),
+        [
+            ("asyncapi: 2.6.0", "AsyncAPI 2.6.0; AsyncAPI's own converter makes 3 of 2"),
+            ("openapi: 3.0.0", "OpenAPI 3.0.0"),
+            ("asyncapi: secret", "AsyncAPI of another version; AsyncAPI's own converter makes 3 of 2"),
+            ("properties: {}", "a JSON Schema alone; put it into the payload of a message"),
+            ("title: none", "none"),
+        ],
+    )
+    def test_another_document_is_named(self, file: Path, written: str, found: str) -> None:
+        file.write_text(file.read_text().replace("asyncapi: 3.0.0", written))
+        result = run("check", str(file))
+        assert (result.exit_code, result.stderr.strip().endswith(f"; found {found}")) == (1, True)
+
+    @pytest.mark.parametrize(
+        ("right", "wrong", "where"),
+        [
+            ("x-headerware-rules", "x-headerware-rule", "#/channels/orders/messages/Order"),
+            ("payload: {type", "payloads: {type", "#/channels/orders/messages/Order"),
+            ("address: others", "address: others\n    adress: x", "#/channels/others"),
+        ],
+    )
+    def test_a_misspelt_field_is_warned_of(self, file: Path, right: str, wrong: str, where: str) -> None:
+        file.write_text(file.read_text().replace(right, wrong))
+        result = run("check", str(file))
+        assert result.exit_code == 0
+        assert (
+            f"warning: {where}: '{wrong.split()[-2 if 'adress' in wrong else 0].strip(':')}' is no field"
+            in (result.stdout)
+        )
+        assert "did you mean" in result.stdout
+
+    def test_a_field_of_the_applications_own_is_none_of_ours(self, file: Path) -> None:
+        file.write_text(file.read_text().replace("contentType", "x-owner: shop\n        contentType"))
+        assert "x-owner" not in run("check", str(file)).stdout
+
+    def test_says_why_records_are_not_read(
+        self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str], file: Path
+    ) -> None:
+        topic, servers = unique_topic("orders"), embedded_cluster.bootstrap_servers
+        embedded_cluster.create_topic(topic)
+        file.write_text(ORDERS.replace("TOPIC", topic))
+        with Producer({"bootstrap.servers": servers}, chain=Chain([Compress(min_bytes=1)])) as producer:
+            producer.produce(topic, b'{"id": "1"}' * 9)
+        result = run("check", str(file), "--topic", topic, "-b", servers)
+        assert f"not read: {topic}[0]@0: its headers say that the record was sent through 'compress'" in (
+            result.stdout
+        )
+
     def test_the_last_records_of_a_topic(
         self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str], tmp_path: Path
     ) -> None:
