@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -133,8 +134,15 @@ def tail(
                 key=key,
             )
             source.start(begin)
-            records = _until(tailed(source, view), source, count=count, until_end=until_end)
+            shown: Counter[str] = Counter()
+            records = _until(tailed(source, view), source, count=count, until_end=until_end, shown=shown)
             show_records(records, output, title=topic, chain=view.names, left_out=view.left_out)
+            if until_end and not shown[topic] and source.has_reached_the_end:
+                such = " with this key and these headers" if where or key is not None else ""
+                all_of_it = "" if start == "beginning" else "; --from beginning reads the complete topic"
+                click.echo(
+                    f"no record{such} from {start or f'-{count or _USUAL_COUNT}'} on{all_of_it}", err=True
+                )
     finally:
         if view is not None:
             view.close()
@@ -149,11 +157,17 @@ def _wrong_use(option: str) -> Iterator[None]:
 
 
 def _until(
-    batches: Iterator[list[TailedRecord]], source: TopicReader, *, count: int | None, until_end: bool
+    batches: Iterator[list[TailedRecord]],
+    source: TopicReader,
+    *,
+    count: int | None,
+    until_end: bool,
+    shown: Counter[str],
 ) -> Iterator[list[TailedRecord]]:
-    """Yield batches until there are enough records, or the end is reached."""
+    """Yield batches until there are enough records, or the end is reached; count records by topic."""
     left = count
     for batch in batches:
+        shown.update(each.topic for each in batch)
         if left is None:
             yield batch
         else:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from headerware import Producer, load_chain
 from headerware.cli import main
+from headerware.core.requirement import writer_advice
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 
@@ -111,10 +112,20 @@ class TestTail:
         lines = self.lines(topic, "--brief")
         assert [line.split()[0] for line in lines] == [f"{topic}[0]@{offset}" for offset in range(3)]
         assert "→ dead letter" in lines[2]
-        assert (
-            f"sign: expected a signature, found no hw.sig header; its dead letter would go to {topic}"
-            in lines[2]
-        )
+        assert "sign: expected a signature, found no hw.sig header; likely its producer" in lines[2]
+        assert f"; its dead letter would go to {topic}" in lines[2]
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--from", "500"), "no record from 500 on; --from beginning reads the complete topic"),
+            (("--where", "region=eu"), "no record with this key and these headers from -10 on; --from beg"),
+        ],
+    )
+    def test_nothing_to_show_is_told(self, topic: str, options: tuple[str, ...], told: str) -> None:
+        answer = CliRunner().invoke(main, ["tail", topic, "-b", self.servers, "--until-end", *options])
+        assert (answer.exit_code, answer.stdout) == (0, "")
+        assert told in answer.stderr
 
     def test_a_count_means_the_last_records(self, topic: str) -> None:
         lines = self.lines(topic, "--brief", "-n", "2")
@@ -132,7 +143,7 @@ class TestTail:
         assert refused["result"]["refusal"] == {
             "step": "sign",
             "type": "SignatureError",
-            "reason": "expected a signature, found no hw.sig header",
+            "reason": f"expected a signature, found no hw.sig header{writer_advice('sign')}",
         }
 
     def test_names_the_steps_that_did_not_run(self, topic: str) -> None:
