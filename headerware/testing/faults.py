@@ -30,10 +30,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from itertools import accumulate
 from random import Random
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, NoReturn, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, NoReturn, ParamSpec, cast, get_args
 
 from headerware.core.dead_letter import PROCESSING
 from headerware.core.errors import ConfigError, DelayedError, InterceptorError
@@ -41,6 +43,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, HookResult, OnError, Place
 from headerware.core.record import Record
 from headerware.core.services import Direction, Reassembles, TopicPartitionKey
+from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -52,6 +55,30 @@ Part = Literal["value", "key", "headers"]
 _KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 _PARTS: Final[tuple[Part, ...]] = get_args(Part)
 _HOLDING: Final = frozenset({"reorder", "delay"})
+_MEANT: Final[Mapping[object, str]] = {
+    **dict.fromkeys(("produce", "producer", "on_send"), "send"),
+    **dict.fromkeys(("poll", "consumer", "on_consume"), "consume"),
+    **dict.fromkeys(("dup", "duplicate", "repeat"), "double"),
+    **dict.fromkeys(("lose", "loss"), "drop"),
+}
+"""Our words for those that others use."""
+_Arguments = ParamSpec("_Arguments")
+
+
+def _known_options(init: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
+    """Return the ``__init__`` of a plan that says which option or fault an unknown one may mean."""
+    known = list(signature(init).parameters)[2:]
+
+    @wraps(init)
+    def checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> None:
+        for option in options:
+            if option not in (*known, "direction"):
+                then = f"it has: {', '.join(known)}"
+                hint = did_you_mean(_MEANT.get(option, option), known, then=then)
+                raise TypeError(f"Faults has no option {option!r}{hint}")
+        init(*args, **options)
+
+    return checked
 
 
 class InjectedError(InterceptorError):
@@ -106,6 +133,7 @@ class Faults:
     place: ClassVar[Place | None] = Place.TRANSFORM
     """With this position a step may also come after ``sign``, which it is to put to the test."""
 
+    @_known_options
     def __init__(
         self,
         direction: Direction,
@@ -139,9 +167,9 @@ class Faults:
         self.reorder_by: Final = reorder_by
         self.reorder_ms: Final = reorder_ms
         self.corrupts: Final = tuple(corrupts)
-        self._bounds: Final = list(zip(_KINDS, accumulate(rates.values()), strict=True))
         self._kinds: Final = frozenset(self.at.values()) | {kind for kind, rate in rates.items() if rate}
         self._check(rates)
+        self._bounds: Final = list(zip(_KINDS, accumulate(rates.values()), strict=True))
         self.reorders: Final = "reorder" in self._kinds
         self._lock: Final = Lock()
         self._log: Final[list[Fault]] = []
@@ -149,8 +177,9 @@ class Faults:
 
     def _check(self, rates: Mapping[FaultKind, float]) -> None:
         for kind, rate in rates.items():
-            if not 0 <= rate <= 1:
-                raise ConfigError(f"expected a rate from 0 to 1, found {rate}", path=kind)
+            number: object = rate
+            if not (isinstance(number, float | int) and 0 <= number <= 1):
+                raise ConfigError(f"expected a rate from 0 to 1, such as 0.1, found {number!r}", path=kind)
         if sum(rates.values()) > 1 + 1e-9:  # 0.7 + 0.2 + 0.1 is a little more than 1
             raise ConfigError(f"expected rates that add up to 1 at most, found {sum(rates.values())}")
         numbers: Iterable[object] = self.at
@@ -164,7 +193,8 @@ class Faults:
         ):
             for each in given:
                 if each not in known:
-                    raise ConfigError(f"expected one of {', '.join(known)}, found {each!r}", path=path)
+                    expected = f"expected one of {', '.join(known)}, found {each!r}"
+                    raise ConfigError(f"{expected}{did_you_mean(_MEANT.get(each, each), known)}", path=path)
         for path, number in (
             ("delay_ms", self.delay_ms),
             ("reorder_by", self.reorder_by),

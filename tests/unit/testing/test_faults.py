@@ -113,9 +113,14 @@ class TestPlans:
         ("options", "expected"),
         [
             ({"direction": "both"}, "direction: expected one of send, consume, found 'both'"),
-            ({"drop": 1.5}, "drop: expected a rate from 0 to 1, found 1.5"),
+            ({"drop": 1.5}, "drop: expected a rate from 0 to 1, such as 0.1, found 1.5"),
             ({"drop": 0.7, "double": 0.7}, "add up to 1 at most, found 1.4"),
-            ({"at": {1: "lose"}}, "at: expected one of drop, double, .* found 'lose'"),
+            ({"drop": "10%"}, "drop: expected a rate from 0 to 1, such as 0.1, found '10%'"),
+            (
+                {"at": {1: "lose"}},
+                r"at: expected one of drop, double, .* found 'lose'; did you mean 'drop'\?",
+            ),
+            ({"direction": "produce"}, r"found 'produce'; did you mean 'send'\?"),
             ({"at": {"1": "drop"}}, "at: expected numbers of records, found '1'"),
             ({"corrupts": ["headers", "topic"]}, "corrupts: expected one of value, .* found 'topic'"),
             ({"delay_ms": 0}, "delay_ms: expected 1 or more, found 0"),
@@ -125,6 +130,12 @@ class TestPlans:
     def test_that_cannot_be_are_refused(self, options: dict[str, Any], expected: str) -> None:
         with pytest.raises(ConfigError, match=expected):
             Faults(**{"direction": "consume", **options})
+
+    @pytest.mark.parametrize(("option", "meant"), [("duplicate", "double"), ("reoder", "reorder")])
+    def test_say_what_an_unknown_option_may_mean(self, option: str, meant: str) -> None:
+        options: dict[str, Any] = {option: 0.1}
+        with pytest.raises(TypeError, match=rf"Faults has no option '{option}'; did you mean '{meant}'\?"):
+            Faults("consume", **options)
 
     def test_pass_the_other_direction(self) -> None:
         with Chain([Faults("send", drop=1)]).open() as session:
