@@ -107,7 +107,10 @@ def export_public(
         public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key, use) is None))
     if not public.keys:
         reasons = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
-        raise KeyringError(f"{names} has no key to export: {reasons}")
+        advice = ""
+        if without:
+            advice = "; to verify without a secret, sign with a key of ed25519 (headerware keys generate)"
+        raise KeyringError(f"{names} has no key to export: {reasons}{advice}")
     write_public_keyring(out, public, encode=partial(encode_jwks, use=use) if jwks else encode_keyring)
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]

@@ -300,7 +300,7 @@ class ClaimCheckStep:
         if store is None:
             raise ClaimError(
                 f"it claims an object of the store {claim.store!r}; configured are "
-                f"{', '.join(sorted(self._stores))}"
+                f"{', '.join(sorted(self._stores))}; give the store the alias that the producer's chain has"
             )
         if claim.length > self._options.max_object_bytes:
             raise ClaimError(
@@ -325,7 +325,10 @@ class ClaimCheckStep:
                     digest.update(chunk)
                     content.write(chunk)
         except NoSuchObjectError as error:
-            raise MissingObjectError(f"its object is not there: {error}") from error
+            raise MissingObjectError(
+                f"its object is not there: {error}; it was deleted before its record, or the alias "
+                f"{claim.store!r} is another store here than where the record was sent"
+            ) from error
         except ObjectStoreError as error:
             raise HeldBackError(f"cannot fetch the value: {error}") from error
         if content.tell() < claim.length:

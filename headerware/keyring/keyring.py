@@ -241,7 +241,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         active = next((key for key in self.versions(key_id) if key.status == "active"), None)
         if active is None:
-            states = ", ".join(map(_state, self.versions(key_id)))
+            versions = self.versions(key_id)
+            if all(key.status == "retired" and not key.is_secret for key in versions):  # as all of a JWKS
+                raise _public_only(versions[-1])
+            states = ", ".join(map(_state, versions))
             raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to make one")
         candidates = self._active_and_older(active)
         chosen = next((key for key in candidates if key.limits_ms[0] <= now_ms), None)
@@ -263,12 +266,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"{later}: rotate the key with a --not-after in the future"
             )
         if not chosen.is_secret:
-            error = KeyringError(
-                f"{_name(chosen)} has only its public half here: it verifies, but cannot sign; use the "
-                "keyring that has its private half"
-            )
-            error.public_only = True
-            raise error
+            raise _public_only(chosen)
         return chosen
 
     def term_ms(self, key: Key) -> tuple[float, float]:
@@ -343,6 +341,15 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def _names(self) -> str:
         names = sorted({key.id for key in self.keys})
         return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
+
+
+def _public_only(key: Key) -> KeyringError:
+    error = KeyringError(
+        f"{_name(key)} has only its public half here: it verifies, but cannot sign; use the "
+        "keyring that has its private half"
+    )
+    error.public_only = True
+    return error
 
 
 def _name(key: Key) -> str:

@@ -75,7 +75,8 @@ Why = Literal[
 ]
 """Why a selected dead letter is pending."""
 WHY: Final[dict[Why, str]] = {
-    "no_reason": "it is not a dead letter: no header tells a reason",
+    "no_reason": "it is not a dead letter: no header tells a reason; if DEAD_LETTER_TOPIC is meant to be "
+    "another topic, name that one, such as orders.dead-letter",
     "unreadable": "its headers cannot be read: a name is not UTF-8",
     "no_topic": "it names no topic of the original, or a name that Kafka does not permit",
     "not_allowed": "it names a topic that is not allowed; permit it with --allow TOPIC, or choose another "

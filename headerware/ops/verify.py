@@ -253,8 +253,11 @@ class Verification:
         steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
         at = next((at for at, step in enumerate(steps) if isinstance(step, Sign)), None)
         if at is None:
+            others = [pattern for step in chain if isinstance(step, Sign) for pattern in step.topics]
+            found = f"found sign for {', '.join(map(repr, others))} only" if others else "found no sign step"
             raise ConfigError(
-                f"expected a chain with sign for topic {topic!r}, found no sign that applies to it"
+                f"expected a chain with sign for topic {topic!r}, {found}; add the topic to its topics, or "
+                f"verify by --keyring FILE without a chain"
             )
         sign = steps[at]
         assert isinstance(sign, Sign)  # noqa: S101 - it was looked for

@@ -27,6 +27,7 @@ from headerware.serdes.avro.dropped_fields import dropped_fields_warner, is_due
 from headerware.serdes.avro.limits import survey, walk_object, walk_payload
 from headerware.serdes.avro.value_checks import LossyValueError, value_check
 from headerware.serdes.confluent.framing import PREFIX_BYTES
+from headerware.serdes.formats.refusals import WRITER_ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +158,7 @@ def _checks(schema: AvroSchema) -> tuple[Callable[[Any], None], ...]:
 
 
 _UNREADABLE: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (EOFError, "the payload is truncated: its schema needs more bytes"),
+    (EOFError, "the payload is truncated: its schema needs more bytes" + WRITER_ADVICE),
     (UnicodeDecodeError, "the payload holds text that is not UTF-8"),
     (IndexError, "the payload names a branch or symbol that its schema does not have"),
     (OverflowError, "the payload holds a number beyond its type's range"),

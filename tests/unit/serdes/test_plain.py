@@ -22,6 +22,7 @@ from headerware.serdes.formats import cbor
 from headerware.serdes.formats.cbor import Cbor
 from headerware.serdes.formats.msgpack import MessagePack
 from headerware.serdes.formats.plain import Bytes, Json, Plain, Text
+from headerware.serdes.formats.refusals import WRITER_ADVICE
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.polyglot import Polyglot
 from headerware.serdes.serde import Deserializer, SerdeContext, Serializer
@@ -381,8 +382,17 @@ class TestJson:
         with pytest.raises(SerdeError, match=f"expected JSON, but the payload of {len(payload)} bytes"):
             opened(Json()).deserialize("t", NONE, payload)
 
+    def test_names_the_type_that_it_lacks(self) -> None:
+        with pytest.raises(
+            SerdeError, match="holds an object of type object, which the format lacks; convert"
+        ):
+            opened(Json()).serialize("t", NONE, {"a": object()})
+
     def test_says_where(self) -> None:
-        with pytest.raises(SerdeError, match=r"is malformed at byte 5$"):
+        with pytest.raises(
+            SerdeError,
+            match=r"is malformed at byte 5; perhaps its writer uses another format, or no serializer",
+        ):
             opened(Json()).deserialize("t", NONE, b'{"a":hunter2}')
 
     @pytest.mark.parametrize(
@@ -395,8 +405,8 @@ class TestJson:
                     "or polyglot, which reads by content type"
                 ),
             ),
-            (b"application/json", ""),
-            (b"\xff", ""),
+            (b"application/json", WRITER_ADVICE),
+            (b"\xff", WRITER_ADVICE),
         ],
     )
     def test_says_what_the_payload_is_said_to_be(self, stated: bytes, advice: str) -> None:
