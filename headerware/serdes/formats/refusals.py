@@ -16,7 +16,7 @@ WRITER_ADVICE: Final = (
     "; perhaps its writer uses another format, or no serializer (see headerware tail --values text)"
 )
 """Advice for a reader whose serde does not fit."""
-_LACKED: Final = re.compile(r"(?:Encoding objects of type|found an object of class) ([\w.]+)(?: is unsupported)?")
+_LACKED: Final = re.compile(r"(?:Encoding|found an) objects? of (?:type|class) ([\w.]+)(?: is unsupported)?")
 _POSITION: Final = re.compile(r"\(byte [0-9]+\)$")
 _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (RecursionError, "is nested too deeply, or contains itself"),
