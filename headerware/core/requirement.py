@@ -54,11 +54,11 @@ class Unprotected:
         require: the option.
         log: the log for the topics.
         without: the protection that the records lack, such as "without a signature".
-        step: the word of the interceptor that gives this protection.
+        step: the word of the interceptor whose absence is the likely cause; empty if there are others.
         refusal: makes the error; its argument is advice for the text.
     """
 
-    __slots__ = ("_level", "_log", "_refusal", "_step", "_warned", "_without", "count")
+    __slots__ = ("_advice", "_level", "_log", "_refusal", "_warned", "_without", "count")
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class Unprotected:
         *,
         log: Logger,
         without: str,
-        step: str,
+        step: str = "",
         refusal: Callable[[str], InterceptorError],
     ) -> None:
         self._level: Final = requirement(require)
         self._log: Final = log
         self._without: Final = without
-        self._step: Final = step
+        self._advice: Final = writer_advice(step) if step else ""
         self._refusal: Final = refusal
         self._warned: Final[set[str]] = set()
         self.count: int = 0
@@ -81,7 +81,7 @@ class Unprotected:
     def judge(self, record: Record) -> None:
         """Let a record pass, or raise the error."""
         if self._level == "enforce":
-            raise self._refusal(header_ids_advice(record.headers) or writer_advice(self._step))
+            raise self._refusal(header_ids_advice(record.headers) or self._advice)
         self.count += 1
         topic = record.topic
         if self._level == "warn" and topic not in self._warned:
