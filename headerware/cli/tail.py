@@ -138,7 +138,10 @@ def tail(
             records = _until(tailed(source, view), source, count=count, until_end=until_end, shown=shown)
             show_records(records, output, title=topic, chain=view.names, left_out=view.left_out)
             if until_end and not shown[topic] and source.has_reached_the_end:
-                such = " with this key and these headers" if where or key is not None else ""
+                filters = [
+                    option for option, given in (("--where", where), ("--key", key is not None)) if given
+                ]
+                such = f" that fits {' and '.join(filters)}" if filters else ""
                 all_of_it = "" if start == "beginning" else "; --from beginning reads the complete topic"
                 click.echo(
                     f"no record{such} from {start or f'-{count or _USUAL_COUNT}'} on{all_of_it}", err=True

@@ -254,10 +254,12 @@ class Verification:
         at = next((at for at, step in enumerate(steps) if isinstance(step, Sign)), None)
         if at is None:
             others = [pattern for step in chain if isinstance(step, Sign) for pattern in step.topics]
-            found = f"found sign for {', '.join(map(repr, others))} only" if others else "found no sign step"
+            found = "found no such step; name another file"
+            if others:
+                found = f"found one for {', '.join(map(repr, others))} only; add the topic to its topics"
             raise ConfigError(
-                f"expected a chain with sign for topic {topic!r}, {found}; add the topic to its topics, or "
-                f"verify by --keyring FILE without a chain"
+                f"expected a chain with sign for topic {topic!r}, {found}, or verify by --keyring FILE "
+                f"without a chain"
             )
         sign = steps[at]
         assert isinstance(sign, Sign)  # noqa: S101 - it was looked for

@@ -119,7 +119,7 @@ class TestTail:
         ("options", "told"),
         [
             (("--from", "500"), "no record from 500 on; --from beginning reads the complete topic"),
-            (("--where", "region=eu"), "no record with this key and these headers from -10 on; --from beg"),
+            (("--where", "region=eu"), "no record that fits --where from -10 on; --from beginning reads"),
         ],
     )
     def test_nothing_to_show_is_told(self, topic: str, options: tuple[str, ...], told: str) -> None:

@@ -74,6 +74,30 @@ class TestVerify:
         assert "[0] 0..9, [1] 0..9" in result.stdout
         assert result.stderr == ""
 
+    @pytest.mark.parametrize(
+        ("step", "found"),
+        [
+            ('type = "compress"', "found no such step; name another file"),
+            (
+                'type = "sign"\nkeyring = "keys.json"\ntopics = ["bills"]',
+                "found one for 'bills' only; add the topic to its topics",
+            ),
+        ],
+    )
+    def test_a_chain_without_sign_for_the_topic_is_told(
+        self, topic: str, tmp_path: Path, step: str, found: str
+    ) -> None:
+        (tmp_path / "headerware.toml").write_text(f"[[interceptors]]\n{step}\n")
+        result = self.run(topic)
+        told = f"expected a chain with sign for topic '{topic}', {found}, or verify by --keyring FILE"
+        assert (result.exit_code, told in result.stderr) == (1, True)
+
+    def test_what_to_look_at_for_unsigned_records_is_told(self, topic: str) -> None:
+        self.produce(topic, b"unsigned", partition=1)
+        result = self.run(topic)
+        assert result.exit_code == 1
+        assert "likely its producer has no chain, or a chain without 'sign' for this topic" in result.stdout
+
     @pytest.mark.parametrize("form", ["keyring", "public", "jwks"])
     def test_a_keyring_alone_verifies(
         self, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
