@@ -59,7 +59,7 @@ class Reader:
                 stdout=file,
                 stderr=file,
             )
-        until(lambda: "export " in output.read_text(), "the cluster has started")
+        until(lambda: "(session.timeout.ms)" in output.read_text(), "the cluster has started")
         printed = output.read_text()
         (found,) = re.findall(r"export (\w+)=(\S+)\n", printed)
         self.environment |= dict([found])

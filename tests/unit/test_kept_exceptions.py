@@ -45,6 +45,7 @@ ALLOWED: Final = {
     "interceptors/slice/reassembly.py: _Failure.error": "its slices are counted, and it waits for poll()",
     "interceptors/trace.py: self._error": "its span ends with the batch",
     "interceptors/trail.py: failures[at]": RESULT,
+    "interceptors/trail_proof.py: failures[at]": RESULT,
     "kafka/first_answer.py: self._latest": "a KafkaError is a code and a text, and is not raised",
     "keyring/services/data_keys.py: failure.__cause__": "its own cause",
     "ops/guard/judge.py: self.why": "its partition has the record itself, which waits",
