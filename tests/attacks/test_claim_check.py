@@ -120,7 +120,10 @@ class TestForgedClaims:
             step.on_consume(claiming(claim_on(VALUE, store=alias)))
 
     def test_that_name_an_unknown_store_are_refused(self, folder: Path) -> None:
-        with opened(in_folder(folder)) as step, pytest.raises(ClaimError, match="configured are archive"):
+        with (
+            opened(in_folder(folder)) as step,
+            pytest.raises(ClaimError, match="configured are archive; give the"),
+        ):
             step.on_consume(claiming(claim_on(VALUE, store="attic")))
 
     def test_on_objects_of_another_topic_are_refused(self, folder: Path) -> None:
@@ -272,7 +275,7 @@ class TestStoredObjects:
     def test_that_are_missing_have_an_error_of_their_own(self, folder: Path, server: ObjectServer) -> None:
         with opened(in_folder(folder)) as step:
             sent(step)
-            with pytest.raises(MissingObjectError):
+            with pytest.raises(MissingObjectError, match="it was deleted before its record, or the alias"):
                 step.on_consume(claiming(claim_on(VALUE)))
         with opened(server.options()) as step, pytest.raises(MissingObjectError):
             step.on_consume(claiming(claim_on(VALUE)))

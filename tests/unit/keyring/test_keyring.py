@@ -306,6 +306,12 @@ class TestKeyring:
         with pytest.raises(KeyringError, match=r"no active version \(version 1 revoked\): rotate it"):
             Keyring(keys=(hmac_key(status="revoked"),)).current_key("orders", "sign", 0)
 
+    def test_public_halves_of_a_jwks_do_not_sign(self) -> None:
+        public, _ = public_part(with_new_key(Keyring(), "audit", "ed25519"))
+        of_a_jwks = msgspec.structs.replace(public.keys[0], status="retired")
+        with pytest.raises(KeyringError, match="has only its public half here: it verifies, but cannot sign"):
+            Keyring(keys=(of_a_jwks,)).current_key("audit", "sign", 0)
+
     def test_public_half_does_not_sign(self) -> None:
         public, _ = public_part(with_new_key(Keyring(), "audit", "ed25519"))
         with pytest.raises(KeyringError, match="only its public half"):
