@@ -51,13 +51,13 @@ _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
 BOUNDARY: Final = "chain"
 """The name of the session's own checks."""
 _MAX_REASONS: Final = 8
+"""How many reasons of one kind of failure are logged; a text may name a key or a size that a sender chose."""
 _IMMUTABLE: Final = "immutable type: 'Record'"
 """The text of msgspec's error if a hook assigns to an attribute of a record."""
 _RETURN_ANOTHER: Final = (
     "a record cannot be changed: return another, by record.replace(value=...) or "
     "record.with_headers(record.headers.append(...))"
 )
-"""How many reasons of one kind of failure are logged; a text may name a key or a size that a sender chose."""
 _log: Final = logging.getLogger("headerware")
 
 
