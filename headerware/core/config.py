@@ -284,5 +284,6 @@ def _aliases(value: Any) -> list[str]:
 
 
 def _unknown_alias(key: str, alias: str, known: list[str]) -> ConfigError:
-    hint = did_you_mean(alias, known, then=f"listed: {', '.join(known) or 'none'}")
+    listed = f"listed: {', '.join(known)}" if known else f'write "{_ALIASES}": "{alias}"'
+    hint = did_you_mean(alias, known, then=listed)
     return ConfigError(f"'{_ALIASES}' does not list the alias {alias!r}{hint}", path=key)

@@ -76,7 +76,9 @@ def like_file(path: str | os.PathLike[str]) -> str:
             entries = islice(found, _MAX_NEIGHBOURS)
             names = [entry.name for entry in entries if entry.is_file() and not _NOT_MEANT(entry.name)]
             if (near := closest(name, names)) is not None:
-                return f"; did you mean {os.path.join(each, near)!r}?"  # noqa: PTH118 - text
+                # A path in a file is relative to that file: only a full path is right from there, too.
+                at = os.path.join(each, near) if each == folder else os.path.abspath(near)  # noqa: PTH100, PTH118
+                return f"; did you mean {at!r}?"
     return ""
 
 

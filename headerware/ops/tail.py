@@ -388,6 +388,12 @@ class Condition(msgspec.Struct, frozen=True):
             raise ConfigError(
                 f"expected NAME=VALUE, NAME~REGEX, NAME or !NAME, found a colon; did you mean {meant}?"
             )
+        name, value = found.name.strip(), found.value.lstrip("= ")
+        if found.kind == "equals" and name and value and (name, value) != (found.name, found.value):
+            raise ConfigError(
+                f"expected NAME=VALUE, with one = and no space around it, found {text!r}; did you mean "
+                f"{name}={value}? (NAME~REGEX finds any value)"
+            )
         if not found.name or found.name.startswith("="):
             raise ConfigError(f"expected NAME=VALUE, NAME~REGEX, NAME or !NAME, found {text!r}")
         if found.kind == "matches":

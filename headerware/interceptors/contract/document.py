@@ -22,6 +22,7 @@ from headerware.connect.expressions import CompiledExpression, Result
 from headerware.core.errors import ConfigError, MissingPartError, SerdeError
 from headerware.core.extras import install_command
 from headerware.core.plain_files import read_plain, require_json, why_unreadable
+from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import TopicPatterns, is_topic_name
 from headerware.interceptors.contract.schemas import JsonSchema, SchemaBuilder, pointer_to
 from headerware.serdes.avro.schema import AvroSchema
@@ -180,7 +181,18 @@ class _Reading:
         try:
             return _Node(unquote(reference[1:]), named_by(self._tree, reference))
         except LookupError:
-            raise self._refusal(pointer, f"the document has no {reference!r}") from None
+            hint = self._like(reference)
+            raise self._refusal(pointer, f"the document has no {reference!r}{hint}") from None
+
+    def _like(self, reference: str) -> str:
+        """Return the end of a sentence with the reference that one to nothing may mean."""
+        parent, _, name = reference.rpartition("/")
+        try:
+            beside = self._tree if parent == "#" else named_by(self._tree, parent)
+        except LookupError:
+            return ""
+        names = [each for each in beside if isinstance(each, str)] if isinstance(beside, Mapping) else []
+        return did_you_mean(name, names)
 
     def _follow(self, node: _Node) -> _Node:
         for _ in range(_MAX_REFERENCES):

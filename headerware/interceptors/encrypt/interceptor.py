@@ -107,8 +107,8 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
     Args:
         key_service: the key service that wraps the data keys: its type, a table of ``type`` and options, or
             an object (docs/key-services.md).
-        key_id: the key-encryption key to encrypt under; records that name it are accepted, too. Consumers
-            need none.
+        key_id: the key-encryption key to encrypt under; records that name it are accepted, too. A consumer
+            needs this or ``key_ids``.
         key_ids: further key-encryption keys that records may name. A record that names another key is refused
             without a call of the service.
         require: what happens to records in plaintext, or with a header in plaintext that ``headers`` or

@@ -419,13 +419,13 @@ class TestChainFile:
         assert run("-c", program, config=None, HEADERWARE_CONFIG="chain.toml").stdout == CHAINED
 
     def test_that_is_missing_is_told_with_the_variable_that_names_it(
-        self, run: Callable[..., Answer]
+        self, run: Callable[..., Answer], tmp_path: Path
     ) -> None:
         done = run("-c", "print('ran')", config=None, HEADERWARE_CONFIG="/no/such/chain.toml")
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == (
             "Error: /no/such/chain.toml: cannot be read: No such file or directory; did you mean "
-            "'chain.toml'?; HEADERWARE_CONFIG names it\n"
+            f"'{tmp_path}/chain.toml'?; HEADERWARE_CONFIG names it\n"
         )
 
     def test_may_be_left_to_the_clients(self, run: Callable[..., Answer], application: Path) -> None:

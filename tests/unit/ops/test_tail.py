@@ -495,7 +495,12 @@ class TestWhere:
         with pytest.raises(ConfigError, match="found a colon; did you mean tenant="):
             Condition.parse(text)
 
-    @pytest.mark.parametrize("text", ["a:b=c", "a~b:c", "a=b:c", "!a:b"])
+    @pytest.mark.parametrize("text", ["tenant==north", "tenant = north", "tenant= north", "tenant =north"])
+    def test_refuses_another_sign_or_spaces_around_it(self, text: str) -> None:
+        with pytest.raises(ConfigError, match=r"one = and no space around it.*did you mean tenant=north"):
+            Condition.parse(text)
+
+    @pytest.mark.parametrize("text", ["a:b=c", "a~b:c", "a=b:c", "!a:b", "a=b==", "a=", "a~^=="])
     def test_accepts_other_colons(self, text: str) -> None:
         assert Condition.parse(text).text == text
 

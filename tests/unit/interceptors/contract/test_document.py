@@ -138,6 +138,7 @@ class TestRefusals:
             ({"headers": {"properties": {"a": {"pattern": "(?=a)"}}}}, "messages/Order/headers", "regex"),
             ({"headers": "x"}, "messages/Order/headers", "expected a schema"),
             ({"payload": {"$ref": "#/components/schemas/Gone"}}, "messages/Order/payload", "has no '#/comp"),
+            ({"payload": {"$ref": "#/channels/order"}}, "messages/Order/payload", "did you mean 'orders'"),
             ({"payload": {"$id": "urn:x", "type": "object"}}, "messages/Order/payload", r"no keyword \$id"),
             ({"contentType": "json"}, "messages/Order/contentType", "expected a content type"),
             ({"contentType": 3}, "messages/Order/contentType", "expected text"),
