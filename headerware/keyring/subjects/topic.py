@@ -396,7 +396,8 @@ class SubjectKeys:
 
         Raises:
             InvalidWrappedKeyError: the topic has no erasure of the subject.
-            KeyServiceError: the topic or the key service cannot be used now.
+            KeyServiceError: the topic or the key service cannot be used now, or the subject was erased again
+                at the same time, and stays erased.
         """
         with _service_errors():
             self._table.refresh(self._timeout_s)
@@ -405,6 +406,13 @@ class SubjectKeys:
             if not row.readmitted:
                 row = row._replace(readmitted=True)
                 self._table.write([row.row], self._timeout_s)
+                if self._look_up(pseudonym).is_erased:
+                    # Another erasure was written before this row, which has taken its place in the topic.
+                    self.erase(subject)
+                    raise KeyServiceUnavailableError(
+                        "the subject was erased again meanwhile, so it is not readmitted; if it is to be, "
+                        "try again"
+                    )
         return row
 
     def look_up(self, pseudonym: bytes) -> Subject:
@@ -495,6 +503,11 @@ class SubjectKeys:
         return found[0]
 
     def _secret_of(self, row: SecretRow) -> bytes:
+        if not self._secrets.accepts(row.key_id):  # records wait until the options are changed
+            raise KeyServiceError(
+                f"the secrets of topic {self._table.topic!r} are wrapped under the key-encryption key "
+                f"{row.key_id!r}, which is not among the key_ids accepted here; add it to the option key_ids"
+            )
         try:
             return self._secrets.to_read(row.key_id, row.wrapped, row.scope(self._table.topic)).secret
         except HeldBackError as error:
