@@ -24,6 +24,7 @@ from headerware.core.requirement import Unprotected
 from headerware.interceptors.encrypt.envelope import Statement, decode_statement
 from headerware.keyring.file import naming_key
 from headerware.keyring.services import DataKey, DataKeys, open_key_service
+from headerware.keyring.subjects.rows import is_of_subject
 from headerware.keyring.subjects.service import SubjectKeyService
 
 if TYPE_CHECKING:
@@ -192,6 +193,11 @@ class SessionKeys:
         except KeyDeletedError as error:
             raise ShreddedError(f"it can no longer be read: {error}") from error
         except KeyServiceError as error:
+            if self._subjects is None and is_of_subject(wrapped):
+                raise DecryptionError(
+                    "its data key seems to be wrapped under the key of a subject, and no option says where "
+                    "these keys are: configure subject_keys as its writer does"
+                ) from error
             raise DecryptionError(f"its data key cannot be unwrapped: {error}") from error
 
     def stats(self) -> dict[str, int]:

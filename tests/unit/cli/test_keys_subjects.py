@@ -69,6 +69,20 @@ class TestErasing:
         second = done(world, "erase", config, "ann", "--yes")["receipt"]
         assert second == {**first, "offset": None}
 
+    def test_a_subject_without_a_key_is_mentioned(self, world: World, config: Path) -> None:
+        world.open().send([record_of("ann")])
+        result = run(world, "erase", config, "anne", "--yes", "--out", world.folder / "receipt.json")
+        assert result.exit_code == 0
+        assert "it had no key" in result.output
+        result = run(world, "erase", config, "ann", "--yes", "--out", world.folder / "receipt.json")
+        assert "it had no key" not in result.output
+
+    def test_a_name_that_is_not_utf_8_is_refused(self, world: World, config: Path) -> None:
+        result = run(world, "erase", config, "green\udcff", "--yes")
+        assert result.exit_code == 2
+        assert "expected a subject in UTF-8" in result.output
+        assert "green" not in result.output
+
     def test_it_asks_first(self, world: World, config: Path) -> None:
         result = run(world, "erase", config, "ann")
         assert result.exit_code == 2
