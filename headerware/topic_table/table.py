@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event, Lock, Thread, current_thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from headerware.core.errors import RegistryError
@@ -54,6 +55,7 @@ class TopicTable(Generic[AnyRows]):
         snapshot: the file in which the rows are saved, or None for none.
         create: whether to create the topic if it does not exist.
         replication_factor: of a created topic; -1 leaves it to the brokers.
+        topic_settings: further settings of a created topic, which is compacted.
 
     Raises:
         RegistryError: librdkafka refuses the configuration.
@@ -68,9 +70,16 @@ class TopicTable(Generic[AnyRows]):
         snapshot: str | os.PathLike[str] | None = None,
         create: bool = False,
         replication_factor: int = -1,
+        topic_settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.topic = topic
-        reader = TableReader(conf, topic, create=create, replication_factor=replication_factor)
+        reader = TableReader(
+            conf,
+            topic,
+            create=create,
+            replication_factor=replication_factor,
+            topic_settings=topic_settings,
+        )
         self._writer = TopicWriter(conf, topic)
         self._snapshot = SnapshotFile(snapshot, topic)
         self._state: TableState[AnyRows] = TableState(rows)

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 MAX_STALE_MS: Final = 60_000
 """How long the topic may be out of reach by default before its keys are no longer used."""
+MAX_COMPACTION_LAG_MS: Final = 86_400_000
+"""How long the brokers may keep the rows of erased keys in a created topic; without it, perhaps for ever."""
 _PROBE_S: Final = 0.5
 """How long after a failure the topic is not read again, in seconds."""
 _PROBE_WAIT_S: Final = 0.2
@@ -81,7 +83,7 @@ class SubjectTopic(SecretOptions, frozen=True, kw_only=True):
             instead. None is a temporary file.
         max_stale_ms: how long keys are used while the topic is out of reach, in milliseconds; then records
             wait. So an erasure takes effect everywhere within this time and a second.
-        create: whether to create the topic if it does not exist.
+        create: whether to create the topic if it does not exist; then ``max.compaction.lag.ms`` is a day.
         replication_factor: of a created topic; -1 leaves it to the brokers.
 
     Raises:
@@ -155,6 +157,7 @@ class SubjectTable:
                 rows=self._file.rows,
                 create=options.create,
                 replication_factor=options.replication_factor,
+                topic_settings={"max.compaction.lag.ms": str(MAX_COMPACTION_LAG_MS)},
             )
         except BaseException:
             self._file.close()
