@@ -36,7 +36,7 @@ _SLICE_S: Final = 0.1
 _BEGIN_S: Final = 3.0
 _PROBE_S: Final = 3.0
 _RETRY_S: Final = 1.0
-_READ_ANEW_MS: Final = 12 * 3_600_000
+READ_ANEW_MS: Final = 12 * 3_600_000
 """Brokers keep a tombstone for a day (delete.retention.ms); a table that was away longer may miss it."""
 
 _log = logging.getLogger("headerware.topic_table")
@@ -403,4 +403,4 @@ class _Pump:
     def _is_begun(self) -> bool:
         """Return whether reading has begun, and was not interrupted for so long that it must begin anew."""
         known_ms = max(self._state.complete_ms or 0, self._began_ms)
-        return self._state.is_begun and time.time() * 1000 - known_ms <= _READ_ANEW_MS
+        return self._state.is_begun and time.time() * 1000 - known_ms <= READ_ANEW_MS

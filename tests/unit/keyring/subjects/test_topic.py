@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from headerware.keyring.subjects.store import SubjectFile
 from headerware.keyring.subjects.topic import SubjectTable
 from headerware.topic_table import TopicTable, UnreachableError
 from headerware.keyring.writing import edit_keyring
-from headerware.topic_table.rows import TableRecord
+from headerware.topic_table.rows import TableRecord, TableState
 from tests.subjects import DEADLINE_S, World, record_of, refusal_of
 
 
@@ -274,6 +276,30 @@ class TestFile:
             rows.moved_to(offset + 1)
         file.close()
         assert b"sealed-key" not in (tmp_path / "keys.db").read_bytes()
+
+    @pytest.mark.parametrize(("hours", "stays"), [(11, True), (13, False)])
+    def test_nor_if_the_brokers_may_have_forgotten_that_they_were_removed(
+        self, tmp_path: Path, hours: int, *, stays: bool
+    ) -> None:
+        path = tmp_path / "keys.db"
+        key = SubjectKeyRow(
+            bytes(range(16)), b"12345678", 0, bytes(8), b"n" * 12, b"sealed-key " * 4 + b"1234"
+        )
+        file = SubjectFile(path, "customer-keys")
+        rows = file.rows()
+        rows.apply(TableRecord(0, *key.row))
+        rows.moved_to(1)
+        file.close()
+        then = time.time() - hours * 3_600
+        os.utime(path, (then, then))
+        file = SubjectFile(path, "customer-keys")
+        state = TableState(file.rows)
+        state.begin(6, state.resume_at)
+        kept = [TableRecord(0, *key.row)] if stays else []
+        state.take([*kept, TableRecord(5, *ErasureRow(key.pseudonym, 1, 0, 1).row)], 6)
+        assert state.rows.subject(key.pseudonym).is_erased
+        file.close()
+        assert (b"sealed-key" in path.read_bytes()) == stays
 
 
 class TestOutOfReach:
