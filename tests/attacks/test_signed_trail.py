@@ -329,6 +329,15 @@ class TestGarbage:
         entries = trail_of(record) + ENTRY * 1_000
         assert not hops.prove(with_trail(record, entries, proofs_of(flood))).is_proven
 
+    def test_entries_that_no_proofs_can_have_are_refused_before_they_are_read(self, hops: Hops) -> None:
+        record = hops.send("shop")
+        assert "more than 1,000 entries" in refusal(
+            hops, with_trail(record, trail_of(record) + b",at=0" * MAX_HOPS)
+        )
+        assert "hop 1000 is unproven" in refusal(
+            hops, with_trail(record, trail_of(record) + b",at=0" * (MAX_HOPS - 1))
+        )
+
     def test_a_forged_record_costs_one_signature(self, hops: Hops, monkeypatch: pytest.MonkeyPatch) -> None:
         record = hops.send("shop")
         one = layout(record)[3:]
