@@ -106,6 +106,26 @@ class TestTail:
         assert result.exit_code == 0, result.output
         assert "a book" in result.output
 
+    def test_proofs_of_trails_are_shown_if_the_values_are_encrypted_for_subjects(
+        self, world: World, config: Path
+    ) -> None:
+        edit_keyring(world.folder / "shop.json", lambda ring: with_new_key(ring, "shop", "ed25519"), create=True)
+        trail = '[[interceptors]]\ntype = "trail"\nservice = "shop"\nsigned = true\nkeyring = "shop.json"\n'
+        config.write_text(trail + config.read_text())
+        topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            producer.produce(topic, b"a book", headers={"customer": "ann"})
+        result = CliRunner().invoke(main, ["trail", topic, "-c", str(config), "-b", world.servers])
+        assert result.exit_code == 0, result.output
+        assert "proven by key 'shop'" in result.output
+
+
+class TestExplaining:
+    def test_measures_a_chain_whose_sample_has_no_subject(self, world: World, config: Path) -> None:
+        result = CliRunner().invoke(main, ["explain", str(config), "orders", "--open"])
+        assert result.exit_code == 0, result.output
+        assert "growth:" in result.output
+
 
 class TestReceipts:
     def erase(self, world: World, config: Path) -> Path:
