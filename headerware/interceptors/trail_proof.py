@@ -225,9 +225,8 @@ class TrailProver:
         if value is None:
             return TrailProof(trail=TrailReading(), problem="it has no trail")
         if not thorough and value.count(b",") > MAX_HOPS:
-            return TrailProof(
-                trail=TrailReading(), problem=f"its trail has more than {MAX_HOPS:,} entries, which no proofs have"
-            )
+            problem = f"its trail has more than {MAX_HOPS:,} entries, which no proofs have"
+            return TrailProof(trail=TrailReading(), problem=problem)
         reading = decode_trail(value)
         if not reading.entries:
             return TrailProof(trail=reading, problem="its trail has no entries")

@@ -694,10 +694,10 @@ class _Cluster:
 
     def _subject_keys(self) -> Iterator[Finding]:
         for name, step in zip(self._chain.names, self._chain, strict=True):
-            # Keys may also be on other brokers, which are not asked here.
-            if not isinstance(step, EncryptionOptions) or step.subject_keys is None or step.subject_keys.servers:
+            place = step.subject_keys if isinstance(step, EncryptionOptions) else None
+            if place is None or place.servers is not None:  # other brokers are not asked here
                 continue
-            place, check = step.subject_keys, f"keys of subjects of {name}"
+            check = f"keys of subjects of {name}"
             if place.topic not in self._known:
                 status: Status = "warn" if place.create else "fail"
                 found = f"topic {place.topic} {ABSENT}"
@@ -715,10 +715,10 @@ class _Cluster:
                 yield Finding(
                     check=check,
                     status="warn",
-                    found=f"max.compaction.lag.ms of {place.topic} is not set, so the brokers may keep erased "
-                    "keys for ever",
-                    advice=f"set it to the time that you promise for erasures, such as {MAX_COMPACTION_LAG_MS}, "
-                    "a day",
+                    found=f"max.compaction.lag.ms of {place.topic} is not set, so the brokers may keep "
+                    "erased keys for ever",
+                    advice="set it to the time that you promise for erasures, such as "
+                    f"{MAX_COMPACTION_LAG_MS}, a day",
                 )
             else:
                 yield _ok(check, f"{place.topic}, compacted within {lag_ms} ms")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import ConfigError, RegistryError
@@ -111,7 +112,7 @@ class TableReader:
         *,
         create: bool,
         replication_factor: int,
-        topic_settings: Mapping[str, str],
+        topic_settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._conf = conf
         self._topic_settings = topic_settings

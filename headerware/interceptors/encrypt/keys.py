@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from headerware.core.errors import (
     ConfigError,
     DecryptionError,
@@ -96,8 +98,11 @@ class SessionKeys:
             )
         if context.bootstrap_servers is None and not context.dry_run:
             options.subject_keys.require_servers()
+        place = options.subject_keys
+        if context.dry_run:  # the file is an application's, and the topic is not to be created
+            place = msgspec.structs.replace(place, file=None, create=False)
         return SubjectKeyService(
-            options.subject_keys,
+            place,
             service,
             key_id=None if context.dry_run else options.key_id,
             key_ids=options.accepted_ids,

@@ -5,10 +5,10 @@ a temporary table, and sorted by subject when all are read, because this is much
 them at its place. Meanwhile the former rows are served.
 
 A file that is given by its path is kept: its next process reads on where this one stopped. If nothing was
-written to the file for half a day, the topic is read anew: the brokers may have forgotten by now that a key was
-removed, and it would stay in the file. The keys in it are sealed as they are in the topic. It also remembers
-the number of erasures of each subject, so that a process does not use erased keys again if the topic goes
-back to an earlier state.
+written to the file for half a day, the topic is read anew: the brokers may have forgotten by now that a key
+was removed, and it would stay in the file. The keys in it are sealed as they are in the topic. It also
+remembers the number of erasures of each subject, so that a process does not use erased keys again if the
+topic goes back to an earlier state.
 """
 
 from __future__ import annotations

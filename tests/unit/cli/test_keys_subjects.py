@@ -106,10 +106,23 @@ class TestTail:
         assert result.exit_code == 0, result.output
         assert "a book" in result.output
 
+    def test_leaves_the_files_and_topics_of_applications_alone(self, world: World, config: Path) -> None:
+        topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            producer.produce(topic, b"a book", headers={"customer": "ann"})
+        file = world.folder / "keys.db"
+        config.write_text(config.read_text().replace("config =", f'file = "{file}", create = true, config ='))
+        arguments = ("-c", str(config), "-b", world.servers, "-n", "1", "--values", "text", "--json")
+        result = CliRunner().invoke(main, ["tail", topic, *arguments])
+        assert "a book" in result.output
+        assert not file.exists()
+
     def test_proofs_of_trails_are_shown_if_the_values_are_encrypted_for_subjects(
         self, world: World, config: Path
     ) -> None:
-        edit_keyring(world.folder / "shop.json", lambda ring: with_new_key(ring, "shop", "ed25519"), create=True)
+        edit_keyring(
+            world.folder / "shop.json", lambda ring: with_new_key(ring, "shop", "ed25519"), create=True
+        )
         trail = '[[interceptors]]\ntype = "trail"\nservice = "shop"\nsigned = true\nkeyring = "shop.json"\n'
         config.write_text(trail + config.read_text())
         topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}

@@ -25,8 +25,8 @@ from headerware.keyring.subjects.rows import ERASURE, SUBJECT_KEY, ErasureRow, S
 from headerware.keyring.subjects.service import SubjectKeyService
 from headerware.keyring.subjects.store import SubjectFile
 from headerware.keyring.subjects.topic import SubjectTable
-from headerware.topic_table import TopicTable, UnreachableError
 from headerware.keyring.writing import edit_keyring
+from headerware.topic_table import TopicTable, UnreachableError
 from headerware.topic_table.rows import TableRecord, TableState
 from tests.subjects import DEADLINE_S, World, record_of, refusal_of
 
