@@ -173,6 +173,8 @@ def erase_command(
     text = encode_receipt(receipt)
     if out is not None:
         replace_file(out, text)
+    if not receipt.keys:
+        click.echo("it had no key: check that SUBJECT is spelled as key_of finds it", err=True)
     removed = counted(len(erased.key_ids), "key")
     before = "" if erased.offset is not None else "it had been erased before; "
 
@@ -311,7 +313,11 @@ def _named(subject: str) -> str:
     from headerware.keyring.subjects.rows import MAX_SUBJECT_BYTES  # noqa: PLC0415 - as above
 
     name = sys.stdin.readline().rstrip("\r\n") if subject == "-" else subject
-    if not 1 <= len(name.encode("utf-8", "replace")) <= MAX_SUBJECT_BYTES:
+    try:
+        size_bytes = len(name.encode())
+    except UnicodeEncodeError:
+        raise click.UsageError("expected a subject in UTF-8") from None
+    if not 1 <= size_bytes <= MAX_SUBJECT_BYTES:
         raise click.UsageError(f"expected a subject of 1 to {MAX_SUBJECT_BYTES:,} bytes")
     return name
 

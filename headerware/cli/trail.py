@@ -108,7 +108,9 @@ def trail(
         why = "no chain was given (-c)" if config is None else f"{config} does not sign {topic}"
         try:
             if config is not None:
-                verification, proofs = _verification(config, topic, reader.cluster_id)
+                verification, proofs = _verification(
+                    config, topic, reader.cluster_id, settings["bootstrap.servers"]
+                )
         except HeaderwareError as error:
             if not is_from_environment("config"):
                 raise
@@ -126,7 +128,7 @@ def trail(
 
 
 def _verification(
-    config: str, topic: str, cluster_id: str | None
+    config: str, topic: str, cluster_id: str | None, bootstrap_servers: str
 ) -> tuple[Verification | None, TrailProofs | None]:
     """Return what verifies a topic's records, and what proves their trails; None if the chain does not."""
     chain = load_chain(config)
@@ -137,7 +139,9 @@ def _verification(
         log_nothing()  # a log line would appear among the records
     return (
         Verification(chain, topic, cluster_id=cluster_id) if signs else None,
-        TrailProofs(chain, topic, cluster_id=cluster_id) if proves else None,
+        TrailProofs(chain, topic, cluster_id=cluster_id, bootstrap_servers=bootstrap_servers)
+        if proves
+        else None,
     )
 
 

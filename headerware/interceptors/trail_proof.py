@@ -36,7 +36,7 @@ import msgspec
 
 from headerware.core.boundary import is_own
 from headerware.core.errors import HeaderwareError, KeyringError, SignatureError, WireFormatError
-from headerware.core.header_text import decode_text, encode_text
+from headerware.core.header_text import decode_text, encode_text, text_bytes
 from headerware.core.headers import Headers, Pair
 from headerware.core.origins import Origins
 from headerware.core.patterns import any_fits
@@ -80,6 +80,9 @@ MAX_HOPS: Final = 1_000
 _VERSION: Final = 1
 _SALT_BYTES: Final = 16
 _LINK_BYTES: Final = 32
+_HEAD_BYTES: Final = 3
+"""The size of the version and of the number of the last entry that was folded."""
+_SEEN_BYTES: Final = 2 + _SALT_BYTES
 _NO_LINK: Final = bytes(_LINK_BYTES)
 _NO_DIGEST: Final = bytes(_SALT_BYTES)
 _NONE, _OWN_64, _OWN_32, _OWN_LONG, _SHARED, _SEEN = 0, 1, 2, 3, 4, 7
@@ -221,6 +224,9 @@ class TrailProver:
         value, proofs = _last_of(record.headers)
         if value is None:
             return TrailProof(trail=TrailReading(), problem="it has no trail")
+        if not thorough and value.count(b",") > MAX_HOPS:
+            problem = f"its trail has more than {MAX_HOPS:,} entries, which no proofs have"
+            return TrailProof(trail=TrailReading(), problem=problem)
         reading = decode_trail(value)
         if not reading.entries:
             return TrailProof(trail=reading, problem="its trail has no entries")
@@ -524,14 +530,13 @@ class SignedTrailStep(TrailStep):
     def _within_bounds(self, value: bytes, history: _History) -> tuple[Pair, ...]:
         """Return both headers, without the entries from the second on that exceed a bound."""
         short = bounded(value, self._max_entries, self._max_bytes)
-        while True:
-            kept = short.count(b",")
-            text = history.encode(dropped=len(history.entries) - kept)
-            if text is None:
-                return ((TRAIL_HEADER, short),)
-            if len(text) <= self._max_bytes or kept <= _KEPT:
-                return (TRAIL_HEADER, short), (PROOF_HEADER, text)
-            short = shortened(value, kept - 1, self._max_bytes)
+        count = len(history.entries)
+        dropped = count - short.count(b",")
+        if (more := history.dropped_to_fit(dropped, self._max_bytes)) > dropped:
+            dropped, short = more, shortened(value, count - more, self._max_bytes)
+        text = history.encode(dropped=dropped)
+        trail = TRAIL_HEADER, short
+        return (trail,) if text is None else (trail, (PROOF_HEADER, text))
 
     def _signing(self, topic: str, now_ms: int) -> _Signing:
         keyring = self._file.current(now_ms)
@@ -644,6 +649,30 @@ class _History(NamedTuple):
             return found._replace(seen=None)
         return found.resolved(found.seen)
 
+    def dropped_to_fit(self, dropped: int, max_bytes: int) -> int:
+        """Return how many entries to drop, this many or more, so that the header's value has its size.
+
+        The first entry and the latest stay, whatever their size. Nothing is encoded here, because others
+        decide how many entries and proofs there are.
+        """
+        last = self.last
+        most = len(self.entries) - _KEPT
+        if last is None:
+            return dropped
+        sizes = [_hop_bytes(hop) for hop in self.hops[: last + 1]]
+        later = sum(sizes[dropped + 1 :])
+        while dropped < most:
+            size = _HEAD_BYTES + sizes[0] + later
+            if self.left_out or dropped:
+                size += _LINK_BYTES
+            if self.seen is not None and self.hops[last if dropped < last else 0].salted:
+                size += _SEEN_BYTES
+            if text_bytes(size) <= max_bytes:
+                break
+            dropped += 1
+            later -= sizes[dropped] if dropped <= last else 0
+        return dropped
+
     def encode(self, *, dropped: int) -> bytes | None:
         """Return the header's value without some entries from the second on; None if it has no proof."""
         left_out, link = min(self.left_out + dropped, MAX_LEFT_OUT), self.folded
@@ -676,6 +705,13 @@ class Proofs(NamedTuple):
         if self.seen is not None:
             parts += (_u16.pack(_SEEN << 13), self.seen)
         return encode_text(b"".join(parts))
+
+
+def _hop_bytes(hop: _Hop) -> int:
+    if hop.kind == _NONE:
+        return _u16.size
+    size = 0 if hop.kind in _SIZES else _u16.size
+    return _u16.size + _SALT_BYTES + size + len(hop.proof)
 
 
 def _encode_hop(hop: _Hop) -> tuple[bytes, ...]:

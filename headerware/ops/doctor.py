@@ -63,6 +63,7 @@ from headerware.kafka.settings import bootstrap_servers, number
 from headerware.keyring import Key, Keyring, read_keyring
 from headerware.keyring.file import naming_file, naming_key
 from headerware.keyring.services import DataKeys, open_key_service
+from headerware.keyring.subjects.topic import MAX_COMPACTION_LAG_MS
 from headerware.object_store import open_object_store
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
@@ -95,6 +96,8 @@ ABSENT: Final = "does not exist, or this user may not see it"
 """What is found of a topic that is not there."""
 _SOON_MS: Final = 14 * 86_400_000
 _CLOCK_TOLERANCE_MS: Final = 1_000
+_NEVER_MS: Final = (1 << 63) - 1
+"""Kafka's default of max.compaction.lag.ms."""
 _NOT_TOLD: Final = "the cluster does not report this user's permissions"
 
 
@@ -687,6 +690,38 @@ class _Cluster:
             )
         yield from self._dead_letters(may_create=may_create)
         yield from self._audit_topics()
+        yield from self._subject_keys()
+
+    def _subject_keys(self) -> Iterator[Finding]:
+        for name, step in zip(self._chain.names, self._chain, strict=True):
+            place = step.subject_keys if isinstance(step, EncryptionOptions) else None
+            if place is None or place.servers is not None:  # other brokers are not asked here
+                continue
+            check = f"keys of subjects of {name}"
+            if place.topic not in self._known:
+                status: Status = "warn" if place.create else "fail"
+                found = f"topic {place.topic} {ABSENT}"
+                advice = "create it with one partition, or grant READ on it: without it, records wait"
+                yield Finding(check=check, status=status, found=found, advice=advice)
+                continue
+            configs = yield from self._settings_of(place.topic)
+            if configs is None:
+                continue
+            lag_ms = int(configs.get("max.compaction.lag.ms", _NEVER_MS))
+            if configs["cleanup.policy"] != "compact":
+                found = f"cleanup.policy of {place.topic} is {configs['cleanup.policy']}"
+                yield _fail(check, found, "set it to compact: otherwise brokers delete keys that are in use")
+            elif lag_ms >= _NEVER_MS:
+                yield Finding(
+                    check=check,
+                    status="warn",
+                    found=f"max.compaction.lag.ms of {place.topic} is not set, so the brokers may keep "
+                    "erased keys for ever",
+                    advice="set it to the time that you promise for erasures, such as "
+                    f"{MAX_COMPACTION_LAG_MS}, a day",
+                )
+            else:
+                yield _ok(check, f"{place.topic}, compacted within {lag_ms} ms")
 
     def _audit_topics(self) -> Iterator[Finding]:
         for name, step in zip(self._chain.names, self._chain, strict=True):

@@ -32,6 +32,7 @@ class TrailProofs:
         chain: a chain with a signed ``trail``.
         topic: the topic.
         cluster_id: its cluster's id.
+        bootstrap_servers: the cluster's brokers, from which a step may read a topic of its own.
         now_ms: the clock that ``not_before`` of keys is compared with.
 
     Raises:
@@ -45,6 +46,7 @@ class TrailProofs:
         topic: str,
         *,
         cluster_id: str | None = None,
+        bootstrap_servers: str | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
@@ -58,6 +60,7 @@ class TrailProofs:
             side="consumer",
             client_id="headerware-trail",
             now_ms=now_ms,
+            bootstrap_servers=bootstrap_servers,
             cluster_id=lambda: cluster_id,
             dry_run=True,
         )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event, Lock, Thread, current_thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from headerware.core.errors import RegistryError
@@ -35,7 +36,7 @@ _SLICE_S: Final = 0.1
 _BEGIN_S: Final = 3.0
 _PROBE_S: Final = 3.0
 _RETRY_S: Final = 1.0
-_READ_ANEW_MS: Final = 12 * 3_600_000
+READ_ANEW_MS: Final = 12 * 3_600_000
 """Brokers keep a tombstone for a day (delete.retention.ms); a table that was away longer may miss it."""
 
 _log = logging.getLogger("headerware.topic_table")
@@ -54,6 +55,7 @@ class TopicTable(Generic[AnyRows]):
         snapshot: the file in which the rows are saved, or None for none.
         create: whether to create the topic if it does not exist.
         replication_factor: of a created topic; -1 leaves it to the brokers.
+        topic_settings: further settings of a created topic, which is compacted.
 
     Raises:
         RegistryError: librdkafka refuses the configuration.
@@ -68,9 +70,16 @@ class TopicTable(Generic[AnyRows]):
         snapshot: str | os.PathLike[str] | None = None,
         create: bool = False,
         replication_factor: int = -1,
+        topic_settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.topic = topic
-        reader = TableReader(conf, topic, create=create, replication_factor=replication_factor)
+        reader = TableReader(
+            conf,
+            topic,
+            create=create,
+            replication_factor=replication_factor,
+            topic_settings=topic_settings,
+        )
         self._writer = TopicWriter(conf, topic)
         self._snapshot = SnapshotFile(snapshot, topic)
         self._state: TableState[AnyRows] = TableState(rows)
@@ -394,4 +403,4 @@ class _Pump:
     def _is_begun(self) -> bool:
         """Return whether reading has begun, and was not interrupted for so long that it must begin anew."""
         known_ms = max(self._state.complete_ms or 0, self._began_ms)
-        return self._state.is_begun and time.time() * 1000 - known_ms <= _READ_ANEW_MS
+        return self._state.is_begun and time.time() * 1000 - known_ms <= READ_ANEW_MS

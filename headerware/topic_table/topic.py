@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import ConfigError, RegistryError
@@ -104,8 +105,17 @@ class TableReader:
     answer a connection in order: with one client, `end` would wait for a fetch that waits for records.
     """
 
-    def __init__(self, conf: Mapping[str, Any], topic: str, *, create: bool, replication_factor: int) -> None:
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        *,
+        create: bool,
+        replication_factor: int,
+        topic_settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._conf = conf
+        self._topic_settings = topic_settings
         self._topic = topic
         self._create = create
         self._replication_factor = replication_factor
@@ -222,7 +232,7 @@ class TableReader:
             )
         self._checked = True  # a topic that is created here is compacted
         admin = Admin(self._conf, timeout_s=seconds_left(deadline))
-        _create_topic(admin, self._topic, self._replication_factor)
+        _create_topic(admin, self._topic, self._replication_factor, self._topic_settings)
         with self._errors():
             while not self._partitions(admin, deadline):
                 if not seconds_left(deadline):
@@ -346,7 +356,9 @@ def _make_producer(conf: Mapping[str, Any]) -> Producer:
     return Producer({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
 
 
-def _create_topic(admin: Admin, topic: str, replication_factor: int) -> None:
+def _create_topic(
+    admin: Admin, topic: str, replication_factor: int, topic_settings: Mapping[str, str]
+) -> None:
     """Create a compacted topic of one partition; do nothing if another process was faster."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
 
@@ -355,7 +367,7 @@ def _create_topic(admin: Admin, topic: str, replication_factor: int) -> None:
             topic,
             partitions=1,
             replication_factor=replication_factor,
-            settings={"cleanup.policy": "compact"},
+            settings={"cleanup.policy": "compact", **topic_settings},
         )
     except KafkaException as error:
         if kind_of(error) is Kind.TOPIC_EXISTS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,7 @@ from headerware.core.chain import Chain
 from headerware.core.errors import SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.interceptors import trail_proof
 from headerware.interceptors.trail import PROOF_HEADER, TRAIL_HEADER, Trail
 from headerware.interceptors.trail_proof import MAX_HOPS, TrailProver, prove_trail
 from tests.trails import ORDER, Hops, own_headers, proofs_of, trail_of, with_trail
@@ -328,6 +329,15 @@ class TestGarbage:
         entries = trail_of(record) + ENTRY * 1_000
         assert not hops.prove(with_trail(record, entries, proofs_of(flood))).is_proven
 
+    def test_entries_that_no_proofs_can_have_are_refused_before_they_are_read(self, hops: Hops) -> None:
+        record = hops.send("shop")
+        assert "more than 1,000 entries" in refusal(
+            hops, with_trail(record, trail_of(record) + b",at=0" * MAX_HOPS)
+        )
+        assert "hop 1000 is unproven" in refusal(
+            hops, with_trail(record, trail_of(record) + b",at=0" * (MAX_HOPS - 1))
+        )
+
     def test_a_forged_record_costs_one_signature(self, hops: Hops, monkeypatch: pytest.MonkeyPatch) -> None:
         record = hops.send("shop")
         one = layout(record)[3:]
@@ -350,6 +360,24 @@ class TestGarbage:
         assert len(trail_of(sent)) <= 4096
         assert len(proofs_of(sent)) <= 4096
         assert hops.states(sent)[-1] == "proven"
+
+    def test_a_proof_that_never_fits_costs_one_hash_for_each_entry(
+        self, hops: Hops, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        long = b"\x60\0" + bytes(16) + (60_000).to_bytes(2, "big") + bytes(60_000)
+        count = 5_000
+        full = with_trail(hops.send("shop"), b"1" + b",at=0" * count, proofs(b"\x01\0\0" + long))
+        made: list[int] = []
+        link = trail_proof._link
+
+        def counted(number: int, *given: Any) -> bytes:
+            made.append(number)
+            return link(number, *given)
+
+        monkeypatch.setattr(trail_proof, "_link", counted)
+        read = hops.read("payment", full, max_entries=MAX_HOPS, max_bytes=0xFFFF)
+        assert trail_of(read).startswith(b"1;left=%d,at=0," % (count - 1))
+        assert len(made) == count + 1
 
     @pytest.mark.parametrize("value", [b"", b"2,at=1", b"1;left=x,at=1", b"1,at=1;by=" + b"x" * 5_000])
     def test_a_forged_trail_stops_no_service(self, hops: Hops, value: bytes) -> None:

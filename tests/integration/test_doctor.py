@@ -32,6 +32,7 @@ from headerware.testing import KafkaBroker, MissingPartError
 from headerware.testing.pytest_plugin import cannot_run
 from headerware.workers.ownership import Lease
 from tests.screens import assert_is_in_docs
+from tests.subjects import World
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -280,6 +281,32 @@ class TestAudit:
         assert [(one.status, one.found) for one in found if one.check == "reports of audit"] == [
             (status, text)
         ]
+
+
+class TestSubjectKeys:
+    def test_that_brokers_may_keep_for_ever_after_an_erasure_are_a_warning(
+        self, broker: KafkaBroker, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "headerware.toml"
+        made = World(tmp_path, broker.bootstrap_servers, "keys-made")
+        made.keys(made.place(create=True)).erase("ann")
+        made.close()
+        for topic, status, text in (
+            ("keys-made", "ok", "compacted within 86400000 ms"),
+            ("compacted", "warn", "max.compaction.lag.ms of compacted is not set"),
+            ("good", "fail", "cleanup.policy of good is delete"),
+            ("absent", "fail", "does not exist"),
+        ):
+            path.write_text(
+                '[[interceptors]]\ntype = "encrypt"\nkey_id = "customers"\nkey_of = "header:customer"\n'
+                'key_service = { type = "file", keyring = "keys.json" }\n'
+                f'subject_keys = {{ type = "topic", topic = "{topic}" }}\n',
+                encoding="utf-8",
+            )
+            found = examine(path, {"bootstrap.servers": broker.bootstrap_servers})
+            [one] = [one for one in found if one.check == "keys of subjects of encrypt"]
+            assert one.status == status
+            assert text in one.found
 
 
 class TestGroups:

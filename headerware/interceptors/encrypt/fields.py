@@ -162,7 +162,9 @@ class EncryptFieldsStep:
         self._signer = context.signer
         self._keys = SessionKeys(options, context, expected="an encrypted field")
         self._known: KnownStatements[OpenField] = KnownStatements(self._keys, _opener, self._signer)
-        self._subject_of = None if options.key_of is None else SubjectOf(options.key_of).of
+        # A dry run's records are samples, which have no subject.
+        without = options.key_of is None or context.dry_run
+        self._subject_of = None if without else SubjectOf(options.key_of or "").of
         self._sealers: BoundedCache[str, tuple[DataKey, SealField]] = BoundedCache(
             options.data_key_cache_entries
         )

@@ -323,7 +323,9 @@ class EncryptStep:
         self._known: KnownStatements[_Opening] = KnownStatements(
             self._keys, self._opener, self._signer, self._refuse_unprotected
         )
-        self._subject_of = None if options.key_of is None else SubjectOf(options.key_of).of
+        # A dry run's records are samples, which have no subject.
+        without = options.key_of is None or context.dry_run
+        self._subject_of = None if without else SubjectOf(options.key_of or "").of
         self._shared_bytes = 0
         """The largest size so far of a statement's parts that do not depend on the topic."""
         self._encrypted = self._decrypted = 0

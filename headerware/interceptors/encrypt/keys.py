@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from headerware.core.errors import (
     ConfigError,
     DecryptionError,
@@ -24,6 +26,7 @@ from headerware.core.requirement import Unprotected
 from headerware.interceptors.encrypt.envelope import Statement, decode_statement
 from headerware.keyring.file import naming_key
 from headerware.keyring.services import DataKey, DataKeys, open_key_service
+from headerware.keyring.subjects.rows import is_of_subject
 from headerware.keyring.subjects.service import SubjectKeyService
 
 if TYPE_CHECKING:
@@ -95,8 +98,11 @@ class SessionKeys:
             )
         if context.bootstrap_servers is None and not context.dry_run:
             options.subject_keys.require_servers()
+        place = options.subject_keys
+        if context.dry_run:  # the file is an application's, and the topic is not to be created
+            place = msgspec.structs.replace(place, file=None, create=False)
         return SubjectKeyService(
-            options.subject_keys,
+            place,
             service,
             key_id=None if context.dry_run else options.key_id,
             key_ids=options.accepted_ids,
@@ -192,6 +198,11 @@ class SessionKeys:
         except KeyDeletedError as error:
             raise ShreddedError(f"it can no longer be read: {error}") from error
         except KeyServiceError as error:
+            if self._subjects is None and is_of_subject(wrapped):
+                raise DecryptionError(
+                    "its data key seems to be wrapped under the key of a subject, and no option says where "
+                    "these keys are: configure subject_keys as its writer does"
+                ) from error
             raise DecryptionError(f"its data key cannot be unwrapped: {error}") from error
 
     def stats(self) -> dict[str, int]:

@@ -216,6 +216,10 @@ class DataKeys:
         self._begin()
         _open.add(self)
 
+    def accepts(self, key_id: str) -> bool:
+        """Return whether records may name this key-encryption key."""
+        return self._key_ids is None or key_id in self._key_ids
+
     def require_bound(self, key_id: str) -> None:
         """Raise UnboundKeyError if the service unwraps a data key for another scope than its own.
 
@@ -393,7 +397,7 @@ class DataKeys:
 
     def _require_plausible(self, request: _Request) -> None:
         key_id, _, wrapped = request
-        if self._key_ids is not None and key_id not in self._key_ids:
+        if not self.accepts(key_id):
             raise InvalidWrappedKeyError(
                 f"it names the key-encryption key {key_id!r}, which is not accepted here"
             )

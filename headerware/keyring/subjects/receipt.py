@@ -131,7 +131,10 @@ def contradiction(receipt: Receipt, subject: Subject) -> str | None:
         round(receipt.erased.timestamp() * 1000),
         receipt.keys,
     ):
-        return "the topic has another erasure of the same number"
+        return (
+            "the topic has another erasure of the same number, as if the subject was erased twice at once: "
+            "run headerware keys erase again for a receipt of the one that stayed"
+        )
     if subject.others:
         count = len(subject.others)
         return f"{count} erased keys still have a row in the topic: run headerware keys erase again"

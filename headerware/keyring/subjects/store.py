@@ -4,9 +4,11 @@ The last record of a row's key counts. While the topic is read from its beginnin
 a temporary table, and sorted by subject when all are read, because this is much faster than to insert each of
 them at its place. Meanwhile the former rows are served.
 
-A file that is given by its path is kept: its next process reads on where this one stopped. The keys in it are
-sealed as they are in the topic. It also remembers the number of erasures of each subject, so that a process
-does not use erased keys again if the topic goes back to an earlier state.
+A file that is given by its path is kept: its next process reads on where this one stopped. If nothing was
+written to the file for half a day, the topic is read anew: the brokers may have forgotten by now that a key
+was removed, and it would stay in the file. The keys in it are sealed as they are in the topic. It also
+remembers the number of erasures of each subject, so that a process does not use erased keys again if the
+topic goes back to an earlier state.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import RegistryError, WireFormatError
 from headerware.core.sqlite_file import FileKind
 from headerware.keyring.subjects.rows import (
@@ -36,6 +40,7 @@ from headerware.keyring.subjects.rows import (
     pseudonym_in,
 )
 from headerware.topic_table.rows import OtherTopicError, Rows, TableRecord
+from headerware.topic_table.table import READ_ANEW_MS
 
 _SCHEMA: Final = (
     "CREATE TABLE state (topic TEXT NOT NULL, position INTEGER NOT NULL, last INTEGER NOT NULL, "
@@ -98,8 +103,11 @@ class SubjectFile:
         self.epoch: int = 0
         """A number that changes when keys become invalid, or secrets change."""
         self._writing = False
+        self.must_read_anew: bool = False
+        """Whether the brokers may have forgotten by now that a key in the file was removed."""
         if path is not None:
             self._require_private(Path(path))
+            self.must_read_anew = wall_clock_ms() - _written_ms(Path(path)) > READ_ANEW_MS
         try:
             self._db: Final = _FILE.open("" if path is None else os.fspath(path), wait_s=_WAIT_S)
         except sqlite3.Error as error:
@@ -196,6 +204,14 @@ class SubjectFile:
             raise RegistryError(f"{self._shown} can be written by others than this process's user and root")
 
 
+def _written_ms(path: Path) -> int:
+    """Return when a file, or what SQLite keeps beside it, was last written, in ms since the epoch."""
+    written_s = path.lstat().st_mtime
+    with suppress(FileNotFoundError):
+        written_s = max(written_s, Path(f"{path}-wal").lstat().st_mtime)
+    return int(written_s * 1000)
+
+
 class SubjectRows(Rows):
     """The rows of one reading of the topic: those that are served, or those that will replace them."""
 
@@ -206,7 +222,7 @@ class SubjectRows(Rows):
         self._last = file.last if resumes else (-1, b"")
         self._expected: tuple[int, bytes] | None = file.last if resumes and file.last[0] >= 0 else None
         """The record that comes first after a resumption, unless compaction has removed it."""
-        if resumes:
+        if resumes and not file.must_read_anew:
             self.resume_at: int = file.position if self._expected is None else self._expected[0]
         self._arrived: list[tuple[int, int, bytes, bytes | None]] = []
         self._erased: list[tuple[bytes, int]] = []

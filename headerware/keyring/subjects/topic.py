@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 MAX_STALE_MS: Final = 60_000
 """How long the topic may be out of reach by default before its keys are no longer used."""
+MAX_COMPACTION_LAG_MS: Final = 86_400_000
+"""How long the brokers may keep the rows of erased keys in a created topic; without it, perhaps for ever."""
 _PROBE_S: Final = 0.5
 """How long after a failure the topic is not read again, in seconds."""
 _PROBE_WAIT_S: Final = 0.2
@@ -81,7 +83,7 @@ class SubjectTopic(SecretOptions, frozen=True, kw_only=True):
             instead. None is a temporary file.
         max_stale_ms: how long keys are used while the topic is out of reach, in milliseconds; then records
             wait. So an erasure takes effect everywhere within this time and a second.
-        create: whether to create the topic if it does not exist.
+        create: whether to create the topic if it does not exist; then ``max.compaction.lag.ms`` is a day.
         replication_factor: of a created topic; -1 leaves it to the brokers.
 
     Raises:
@@ -155,6 +157,7 @@ class SubjectTable:
                 rows=self._file.rows,
                 create=options.create,
                 replication_factor=options.replication_factor,
+                topic_settings={"max.compaction.lag.ms": str(MAX_COMPACTION_LAG_MS)},
             )
         except BaseException:
             self._file.close()
@@ -396,7 +399,8 @@ class SubjectKeys:
 
         Raises:
             InvalidWrappedKeyError: the topic has no erasure of the subject.
-            KeyServiceError: the topic or the key service cannot be used now.
+            KeyServiceError: the topic or the key service cannot be used now, or the subject was erased again
+                at the same time, and stays erased.
         """
         with _service_errors():
             self._table.refresh(self._timeout_s)
@@ -405,6 +409,13 @@ class SubjectKeys:
             if not row.readmitted:
                 row = row._replace(readmitted=True)
                 self._table.write([row.row], self._timeout_s)
+                if self._look_up(pseudonym).is_erased:
+                    # Another erasure was written before this row, which has taken its place in the topic.
+                    self.erase(subject)
+                    raise KeyServiceUnavailableError(
+                        "the subject was erased again meanwhile, so it is not readmitted; if it is to be, "
+                        "try again"
+                    )
         return row
 
     def look_up(self, pseudonym: bytes) -> Subject:
@@ -495,6 +506,11 @@ class SubjectKeys:
         return found[0]
 
     def _secret_of(self, row: SecretRow) -> bytes:
+        if not self._secrets.accepts(row.key_id):  # records wait until the options are changed
+            raise KeyServiceError(
+                f"the secrets of topic {self._table.topic!r} are wrapped under the key-encryption key "
+                f"{row.key_id!r}, which is not among the key_ids accepted here; add it to the option key_ids"
+            )
         try:
             return self._secrets.to_read(row.key_id, row.wrapped, row.scope(self._table.topic)).secret
         except HeldBackError as error:

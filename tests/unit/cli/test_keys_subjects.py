@@ -69,6 +69,20 @@ class TestErasing:
         second = done(world, "erase", config, "ann", "--yes")["receipt"]
         assert second == {**first, "offset": None}
 
+    def test_a_subject_without_a_key_is_mentioned(self, world: World, config: Path) -> None:
+        world.open().send([record_of("ann")])
+        result = run(world, "erase", config, "anne", "--yes", "--out", world.folder / "receipt.json")
+        assert result.exit_code == 0
+        assert "it had no key" in result.output
+        result = run(world, "erase", config, "ann", "--yes", "--out", world.folder / "receipt.json")
+        assert "it had no key" not in result.output
+
+    def test_a_name_that_is_not_utf_8_is_refused(self, world: World, config: Path) -> None:
+        result = run(world, "erase", config, "green\udcff", "--yes")
+        assert result.exit_code == 2
+        assert "expected a subject in UTF-8" in result.output
+        assert "green" not in result.output
+
     def test_it_asks_first(self, world: World, config: Path) -> None:
         result = run(world, "erase", config, "ann")
         assert result.exit_code == 2
@@ -91,6 +105,39 @@ class TestTail:
         result = CliRunner().invoke(main, ["tail", f"{world.topic}.orders", *arguments])
         assert result.exit_code == 0, result.output
         assert "a book" in result.output
+
+    def test_leaves_the_files_and_topics_of_applications_alone(self, world: World, config: Path) -> None:
+        topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            producer.produce(topic, b"a book", headers={"customer": "ann"})
+        file = world.folder / "keys.db"
+        config.write_text(config.read_text().replace("config =", f'file = "{file}", create = true, config ='))
+        arguments = ("-c", str(config), "-b", world.servers, "-n", "1", "--values", "text", "--json")
+        result = CliRunner().invoke(main, ["tail", topic, *arguments])
+        assert "a book" in result.output
+        assert not file.exists()
+
+    def test_proofs_of_trails_are_shown_if_the_values_are_encrypted_for_subjects(
+        self, world: World, config: Path
+    ) -> None:
+        edit_keyring(
+            world.folder / "shop.json", lambda ring: with_new_key(ring, "shop", "ed25519"), create=True
+        )
+        trail = '[[interceptors]]\ntype = "trail"\nservice = "shop"\nsigned = true\nkeyring = "shop.json"\n'
+        config.write_text(trail + config.read_text())
+        topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            producer.produce(topic, b"a book", headers={"customer": "ann"})
+        result = CliRunner().invoke(main, ["trail", topic, "-c", str(config), "-b", world.servers])
+        assert result.exit_code == 0, result.output
+        assert "proven by key 'shop'" in result.output
+
+
+class TestExplaining:
+    def test_measures_a_chain_whose_sample_has_no_subject(self, world: World, config: Path) -> None:
+        result = CliRunner().invoke(main, ["explain", str(config), "orders", "--open"])
+        assert result.exit_code == 0, result.output
+        assert "growth:" in result.output
 
 
 class TestReceipts:

@@ -1,21 +1,34 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headerware.core.errors import KeyDeletedError, KeyServiceError, KeyServiceUnavailableError, RegistryError
-from headerware.keyring.subjects.rows import ERASURE, SUBJECT_KEY, ErasureRow, SubjectKeyRow
+from headerware.core.context import Context
+from headerware.core.errors import (
+    HeldBackError,
+    KeyDeletedError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    RegistryError,
+)
+from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
+from headerware.keyring.subjects.rows import ERASURE, SUBJECT_KEY, ErasureRow, SubjectKeyRow, decode_row
+from headerware.keyring.subjects.service import SubjectKeyService
 from headerware.keyring.subjects.store import SubjectFile
 from headerware.keyring.subjects.topic import SubjectTable
+from headerware.keyring.writing import edit_keyring
 from headerware.topic_table import TopicTable, UnreachableError
-from headerware.topic_table.rows import TableRecord
-from tests.subjects import World, record_of
+from headerware.topic_table.rows import TableRecord, TableState
+from tests.subjects import DEADLINE_S, World, record_of, refusal_of
 
 
 class TestNewSubjects:
@@ -93,6 +106,52 @@ class TestErasing:
         again = keys.erase("ann")
         assert (again.row.generation, again.offset is None) == (1, False)
         assert keys.look_up(pseudonym).is_erased
+
+
+class TestReadmitting:
+    def test_an_erasure_at_the_same_time_counts(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        keys, other = world.keys(), world.keys()
+        pseudonym = keys.pseudonym("ann")
+        keys.erase("ann")
+        write, overtaken = SubjectTable.write, list[int]()
+
+        def slow(table: SubjectTable, rows: Any, timeout_s: float) -> int:
+            if not overtaken:
+                overtaken.append(1)
+                other.readmit("ann")
+                other.to_send(pseudonym)
+                other.erase("ann")
+            return write(table, rows, timeout_s)
+
+        monkeypatch.setattr(SubjectTable, "write", slow)
+        with pytest.raises(KeyServiceUnavailableError, match="erased again meanwhile"):
+            keys.readmit("ann")
+        [last] = [value for _, key, value in world.rows() if key[0] == ERASURE][-1:]
+        assert last is not None
+        row = decode_row(bytes((ERASURE,)) + pseudonym, last)
+        assert isinstance(row, ErasureRow)
+        assert (row.generation, row.readmitted) == (2, False)
+
+
+class TestSecrets:
+    def test_under_a_key_that_is_not_accepted_here_records_wait(self, world: World) -> None:
+        [ann] = world.open().send([record_of("ann")])
+        edit_keyring(world.keyring, lambda ring: with_new_key(ring, "next", "aes-256"))
+        wrapping = FileKeys(keyring=str(world.keyring)).open(Context())
+        service = SubjectKeyService(
+            world.place(),
+            wrapping,
+            key_id="next",
+            key_ids=frozenset({"customers", "next"}),
+            servers=None,
+            timeout_ms=int(DEADLINE_S * 1000),
+        )
+        assert service.keys.rewrap(wrapping) == 2
+        service.close()
+        error = refusal_of(world.open(), ann)
+        assert isinstance(error, HeldBackError)
+        assert "add it to the option key_ids" in str(error)
+        assert refusal_of(world.open(key_ids=("next",)), ann) is None
 
 
 class TestFile:
@@ -217,6 +276,30 @@ class TestFile:
             rows.moved_to(offset + 1)
         file.close()
         assert b"sealed-key" not in (tmp_path / "keys.db").read_bytes()
+
+    @pytest.mark.parametrize(("hours", "stays"), [(11, True), (13, False)])
+    def test_nor_if_the_brokers_may_have_forgotten_that_they_were_removed(
+        self, tmp_path: Path, hours: int, *, stays: bool
+    ) -> None:
+        path = tmp_path / "keys.db"
+        key = SubjectKeyRow(
+            bytes(range(16)), b"12345678", 0, bytes(8), b"n" * 12, b"sealed-key " * 4 + b"1234"
+        )
+        file = SubjectFile(path, "customer-keys")
+        rows = file.rows()
+        rows.apply(TableRecord(0, *key.row))
+        rows.moved_to(1)
+        file.close()
+        then = time.time() - hours * 3_600
+        os.utime(path, (then, then))
+        file = SubjectFile(path, "customer-keys")
+        state = TableState(file.rows)
+        state.begin(6, state.resume_at)
+        kept = [TableRecord(0, *key.row)] if stays else []
+        state.take([*kept, TableRecord(5, *ErasureRow(key.pseudonym, 1, 0, 1).row)], 6)
+        assert state.rows.subject(key.pseudonym).is_erased
+        file.close()
+        assert (b"sealed-key" in path.read_bytes()) == stays
 
 
 class TestOutOfReach:
