@@ -152,7 +152,8 @@ class TestForeachBatch:
             assert run("stream", **given)["error"] is not None
         else:
             with serving(tmp_path) as (url, pid):
-                assert run("stream", url=url, jvm=pid, **given) == {"error": "killed"}
+                found = run("stream", url=url, jvm=pid, **given)
+                assert found == {"error": "killed"}, found["error"]
         assert run("stream", **given) == {"error": None}
         once, _ = kafka.read(target, Chain([Trail(), Dedup(), Slice()]))
         assert Counter(each.value for each in once) == Counter([*values, LARGE])
