@@ -153,6 +153,8 @@ class TestForeachBatch:
         else:
             with serving(tmp_path) as (url, pid):
                 found = run("stream", url=url, jvm=pid, **given)
+                if not (tmp_path / "stop").exists():  # Spark itself ended it, as it may on a busy machine
+                    found = run("stream", url=url, jvm=pid, **given)
                 assert found == {"error": "killed"}, found["error"]
         assert run("stream", **given) == {"error": None}
         once, _ = kafka.read(target, Chain([Trail(), Dedup(), Slice()]))
