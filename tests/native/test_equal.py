@@ -22,6 +22,7 @@ from msgspec import structs
 from headerware import Chain, Context, Headers, Record
 from headerware.core import native, runner
 from headerware.core.batch import Batch, HeaderColumns, Repeated
+from headerware.core.record import ORIGINAL
 from headerware.dictionaries import FolderDictionaries
 from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Sign, Slice, Trail
 from headerware.keyring import with_revocation, with_rotation
@@ -243,7 +244,16 @@ def _columns(records: Sequence[Record]) -> Batch:
 def shown(outcome: Any) -> Any:
     if isinstance(outcome, BaseException):
         return type(outcome), str(outcome), type(outcome.__cause__), str(outcome.__cause__)
-    return outcome
+    return [_without_own_state(record) for record in outcome] if isinstance(outcome, list) else outcome
+
+
+def _without_own_state(record: Record) -> Record:
+    """Take from the original of an assembled message what `sign` left to do, which knows its own session."""
+    original: Record | None = (record.local or {}).get(ORIGINAL)
+    if original is None or not original.local:
+        return record
+    kept = {name: state for name, state in original.local.items() if name != "hw.unaccepted"}
+    return record.with_local(ORIGINAL, original.replace(local=kept))
 
 
 class Watched:
