@@ -4,7 +4,7 @@
 #   WORKERS=, CLUSTERS=   how many processes run the tests, and how many run the tests of Spark
 #   CARGO=       the cargo that builds native steps
 #   MINUTES=     for `make fuzz`: how long
-#   HEADERWARE_REQUIRE_ALL=   for `make test` and `make test-versions`: skip tests that cannot run here, rather than fail
+#   HEADERWARE_REQUIRE_ALL=   for `make test`, `test-long` and `test-versions`: skip tests that cannot run here, rather than fail
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -209,8 +209,10 @@ $(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not 
 $(REQUIRE_ALL) .venv-newest-connector/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not one_spark' $(NEEDS_THE_CONNECTOR)
 endef
 
-# The stages of `make test`, and those that run its tests with other versions; the longest first.
-STAGES := test-spark-streams test-quick test-spark-frames test-integration test-docs test-frameworks
+# The stages of `make test`, those that take minutes by nature, and those that run tests with other versions; the
+# longest first.
+STAGES := test-quick test-spark-streams test-spark-frames test-integration
+LONG := test-spark-long test-frameworks test-docs
 VERSIONS := test-newest-spark test-oldest test-native test-newest-python
 
 # $(call run_stages,TARGET,STAGES): run all stages, and say at the end which failed.
@@ -225,8 +227,12 @@ echo 'make $(1): passed: $(2)'
 endef
 
 .PHONY: test
-test: java ## run all tests in stages, and say at the end which failed; needs Java 17
+test: java ## run the tests in stages, and say at the end which failed; needs Java 17
 	$(call run_stages,test,$(STAGES))
+
+.PHONY: test-long
+test-long: java ## run the tests that take minutes: Spark is killed and restarted, frameworks run, a browser reads the site
+	$(call run_stages,test-long,$(LONG))
 
 .PHONY: test-versions
 test-versions: java ## run tests again with the oldest and newest versions of what Headerware depends on
@@ -253,8 +259,12 @@ test-spark-frames: java ## run the tests of Spark that need no Kafka (ARGS=...)
 	@$(MAKE) --no-print-directory test-spark ARGS="-m 'not broker' $(ARGS)"
 
 .PHONY: test-spark-streams
-test-spark-streams: java ## run the tests of Spark that need a real Kafka (ARGS=...)
-	@$(MAKE) --no-print-directory test-spark CLUSTERS=$$((2 * $(CLUSTERS))) ARGS="-m broker $(ARGS)"  # they wait most of the time
+test-spark-streams: java ## run the tests of Spark that need a real Kafka, but the long ones (ARGS=...)
+	@$(MAKE) --no-print-directory test-spark CLUSTERS=$$((2 * $(CLUSTERS))) ARGS="-m 'broker and not long' $(ARGS)"  # they wait most of the time
+
+.PHONY: test-spark-long
+test-spark-long: java ## run the tests of Spark that are killed, restarted or submitted, or have a cluster of their own
+	@$(MAKE) --no-print-directory test-spark CLUSTERS=$$((2 * $(CLUSTERS))) ARGS="-m long $(ARGS)"  # they wait, too
 
 .PHONY: test-exhaustive
 test-exhaustive: java ## run the property tests and the comparison with Kafka Connect with all their examples

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Kafka
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 ROOT: Final = Path(__file__).resolve().parents[2]

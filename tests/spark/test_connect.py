@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Kafka
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "connect_client.py"
 START: Final = runpy.run_path(str(EXAMPLES / "demo" / "spark.py"))["connect_server"]

@@ -59,6 +59,7 @@ def check_stream(shown: str) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestForeachBatch:
     @pytest.mark.timeout(DEADLINE_S)
     def test_runs_alone_by_spark_submit_as_the_page_says(self, tmp_path: Path) -> None:
@@ -126,6 +127,7 @@ class TestCompaction:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 @pytest.mark.one_spark
 @pytest.mark.timeout(DEADLINE_S)
 class TestTables:

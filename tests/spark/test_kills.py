@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.broker,
+    pytest.mark.long,
     pytest.mark.timeout(1200),
     pytest.mark.usefixtures("interpreted"),
 ]

@@ -25,6 +25,7 @@ pyspark = pytest.importorskip("pyspark")
 
 pytestmark = [
     pytest.mark.broker,
+    pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(version_numbers(pyspark.__version__)[:2] != (4, 0), reason="the packages' own Spark"),
 ]

@@ -101,17 +101,25 @@ def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environme
     started = [
         line for line in done.stdout.splitlines() if "/pytest" in line and not line.startswith("HEADERWARE")
     ]
-    for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks", "tests/site"):
+    for folder in ("tests/unit", "tests/integration", "tests/spark"):
         assert any(folder in line for line in started), folder
-    parallel = [line for line in started if "tests/frameworks" not in line and "tests/site" not in line]
-    processes = {line.partition("tests/")[2]: line.partition(" -n ")[2][0] for line in parallel}
+    processes = {line.partition("tests/")[2]: line.partition(" -n ")[2][0] for line in started}
     assert {what: count for what, count in processes.items() if what.startswith("spark")} == {
-        "spark -m broker": "2",
+        "spark -m broker and not long": "2",
         "spark -m not broker": "1",
     }
     assert {count for what, count in processes.items() if not what.startswith("spark")} == {"3"}
     assert not any("-oldest" in line or "-newest" in line for line in started)
     assert "make test: failed: test-integration;" in done.stderr
+
+
+def test_test_long_runs_what_takes_minutes(environments: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    done = subprocess.run([make, "test-long"], cwd=environments, capture_output=True, text=True, check=True)
+    for folder in ("tests/spark -m long", "tests/frameworks", "tests/site"):
+        assert folder in done.stdout, folder
+    assert "make test-long: passed: test-spark-long test-frameworks test-docs" in done.stdout
 
 
 def test_test_versions_runs_the_oldest_and_the_newest(environments: Path) -> None:
@@ -130,11 +138,11 @@ def test_test_goes_on_where_the_environment_of_a_stage_cannot_be_made(environmen
     (environments / ".venv-frameworks" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
     make = shutil.which("make")
     assert make is not None
-    command = [make, "test", "PYTHON=false", "STAGES=test-frameworks test-spark"]
+    command = [make, "test-long", "PYTHON=false", "LONG=test-frameworks test-spark"]
     done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "tests/spark" in done.stdout
-    assert "make test: failed: test-frameworks;" in done.stderr
+    assert "make test-long: failed: test-frameworks;" in done.stderr
 
 
 def test_the_newest_python_runs_its_part_of_the_tests(environments: Path) -> None:
