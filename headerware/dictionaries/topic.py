@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Annotated, Any, ClassVar, Final
@@ -80,14 +80,7 @@ class TopicDictionaries(Dictionaries, frozen=True, kw_only=True):
         Raises:
             DictionaryError: librdkafka refuses the properties.
         """
-        return TopicDictionaryStore(
-            {**dotted(self.config), "bootstrap.servers": self.servers},
-            self.topic,
-            snapshot=self.snapshot,
-            create=self.create,
-            replication_factor=self.replication_factor,
-            timeout_s=self.timeout_s,
-        )
+        return TopicDictionaryStore(self)
 
 
 class DictionaryRows(Rows):
@@ -145,30 +138,20 @@ def _size(key: bytes, value: bytes | None) -> int:
 class TopicDictionaryStore:
     """The dictionaries of a topic; safe for use by several threads and processes at once."""
 
-    def __init__(
-        self,
-        conf: Mapping[str, Any],
-        topic: str,
-        *,
-        snapshot: str | os.PathLike[str] | None = None,
-        create: bool = False,
-        replication_factor: int = -1,
-        timeout_s: float = TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._topic: Final = topic
-        self._timeout_s: Final = timeout_s
+    def __init__(self, options: TopicDictionaries, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._topic: Final = options.topic
+        self._timeout_s: Final = options.timeout_s
         self._clock: Final = clock
 
         def make() -> TopicTable[DictionaryRows]:
             with _dictionary_errors():
                 return TopicTable(
-                    conf,
-                    topic,
+                    {**dotted(options.config), "bootstrap.servers": options.servers},
+                    options.topic,
                     rows=DictionaryRows,
-                    snapshot=snapshot,
-                    create=create,
-                    replication_factor=replication_factor,
+                    snapshot=options.snapshot,
+                    create=options.create,
+                    replication_factor=options.replication_factor,
                 )
 
         self._make_table: Final = make

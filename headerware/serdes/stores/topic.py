@@ -6,10 +6,10 @@ processes that deposit a schema at once may write it twice; the records are equa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -27,9 +27,6 @@ from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.stores.store import Store
 from headerware.topic_table.rows import Rows
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
-
-if TYPE_CHECKING:
-    import os
 
 
 class TopicSchemas(Store, frozen=True, kw_only=True):
@@ -61,40 +58,24 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
         Raises:
             SerdeError: librdkafka refuses the properties.
         """
-        return TopicSchemaStore(
-            {**dotted(self.config), "bootstrap.servers": self.servers},
-            self.topic,
-            snapshot=self.snapshot,
-            create=self.create,
-            replication_factor=self.replication_factor,
-            timeout_s=self.timeout_s,
-        )
+        return TopicSchemaStore(self)
 
 
 class TopicSchemaStore:
     """The schemas of a topic; safe for use by several threads and processes at once."""
 
-    def __init__(
-        self,
-        conf: Mapping[str, Any],
-        topic: str,
-        *,
-        snapshot: str | os.PathLike[str] | None = None,
-        create: bool = False,
-        replication_factor: int = -1,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        self._topic: Final = topic
-        self._timeout_s: Final = timeout_s
+    def __init__(self, options: TopicSchemas) -> None:
+        self._topic: Final = options.topic
+        self._timeout_s: Final = options.timeout_s
         self._depositing: Final = Lock()
         with _errors_as(SerdeError):
             self._table: Final = TopicTable(
-                conf,
-                topic,
+                {**dotted(options.config), "bootstrap.servers": options.servers},
+                options.topic,
                 rows=Rows,
-                snapshot=snapshot,
-                create=create,
-                replication_factor=replication_factor,
+                snapshot=options.snapshot,
+                create=options.create,
+                replication_factor=options.replication_factor,
             )
 
     def get(self, fingerprint: Fingerprint) -> str:
