@@ -41,7 +41,7 @@ from headerware.core.hooks import Interceptor
 from headerware.core.native import native_module
 from headerware.core.order import idle_on, weaknesses
 from headerware.core.printable import counted
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import topics_of, works_on
 from headerware.dictionaries.store import Dictionaries
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.claim_check import ClaimCheck
@@ -503,8 +503,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             continue
         if signing.status == "retired" and signing.not_after is not None:
             yield from _gap(check, signing, keyring, step)
-        patterns = TopicPatterns(step.topics)
-        for topic in filter(patterns.matches, topics):
+        for topic in filter(topics_of(step).matches, topics):
             refusal = signing.refusal(topic, now_ms)
             if refusal is not None:
                 yield _fail(f"{check} for {topic}", refusal, "sign with a key that may sign for this topic")
@@ -754,8 +753,7 @@ class _Cluster:
         for name, step in zip(self._chain.names, self._chain, strict=True):
             if not isinstance(step, Interceptor) or step.on_error != "dead_letter":
                 continue
-            patterns = TopicPatterns(step.topics)
-            for topic in filter(patterns.matches, self._topics):
+            for topic in filter(topics_of(step).matches, self._topics):
                 dead = step.dead_letter_topic.replace("{topic}", topic)
                 check = f"dead letters of {name} from {topic}"
                 if dead in self._known:
@@ -851,17 +849,13 @@ class _Cluster:
                 advice=f"grant {words}, or name the application's side with --side if it does not need that",
             )
 
+    def _slicing(self, topic: str) -> Iterator[Slice]:
+        return (step for step in self._chain if isinstance(step, Slice) and works_on(step, topic))
+
     def _sizes(self, topic: str, limit: int) -> Iterator[Finding]:
         check = f"topic {topic}: size"
         client = int(self._settings.get("message.max.bytes", _CLIENT_MAX_BYTES))
-        slicing = next(
-            (
-                step
-                for step in self._chain
-                if isinstance(step, Slice) and TopicPatterns(step.topics).matches(topic)
-            ),
-            None,
-        )
+        slicing = next(self._slicing(topic), None)
         if slicing is None:
             if limit < client:
                 yield Finding(
@@ -894,8 +888,7 @@ class _Cluster:
         check = f"topic {topic}: compaction"
         if "compact" not in policy:
             return
-        slicing = (step for step in self._chain if isinstance(step, Slice))
-        if any(step.cuts(topic) for step in slicing):
+        if next(self._slicing(topic), None) is not None:
             yield _fail(
                 check,
                 "the topic is compacted and slice applies to it: all slices of a message have the same key, "
