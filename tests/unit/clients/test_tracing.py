@@ -28,12 +28,13 @@ from headerware.interceptors import trace as trace_module
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from confluent_kafka import Message
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from headerware.clients import Consumer, Producer
+    from tests.unit.clients.conftest import MakeConsumer, MakeProducer
+
 
 DEADLINE_S = 60.0
 OTHERS = "opentelemetry.instrumentation.confluent_kafka"
@@ -86,8 +87,8 @@ class TestATraceOfOneRecord:
     def test_goes_from_send_over_receive_and_process_to_commit(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer(Trace(), client_id="shop")
@@ -125,8 +126,8 @@ class TestATraceOfOneRecord:
     def test_in_slices_has_one_span_of_each_kind(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer(Trace(), Slice(max_bytes=2_000))
@@ -143,7 +144,7 @@ class TestATraceOfOneRecord:
         assert [link.context.span_id for link in processed.links] == [span_id(sent)]
 
     def test_makes_no_span_of_the_end_of_a_partition_nor_of_waiting(
-        self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
+        self, topic: str, make_consumer: MakeConsumer, exporter: InMemorySpanExporter
     ) -> None:
         consumer = make_consumer(Trace(), topic=topic, enable_partition_eof=True)
         error = polled(consumer).error()
@@ -155,8 +156,8 @@ class TestATraceOfOneRecord:
     def test_of_a_list_is_one_receive_with_links(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer(Trace(mode="batch"))
@@ -173,7 +174,7 @@ class TestATraceOfOneRecord:
 
 class TestAFailedDelivery:
     def test_is_told_if_the_client_refuses_the_record(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: InMemorySpanExporter
     ) -> None:
         producer = make_producer(Trace(), message_max_bytes=2_000)
         with pytest.raises(KafkaException):
@@ -184,7 +185,7 @@ class TestAFailedDelivery:
         assert "too large" in str(sent.status.description)
 
     def test_is_told_if_the_slices_could_never_be_queued(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: InMemorySpanExporter
     ) -> None:
         producer = make_producer(Trace(), Slice(max_bytes=2_000), queue_buffering_max_messages=2)
         with pytest.raises(BufferError):
@@ -194,7 +195,7 @@ class TestAFailedDelivery:
 
     @pytest.mark.parametrize("mode", ["record", "batch"])
     def test_is_told_if_records_are_purged(
-        self, mode: Any, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, mode: Any, topic: str, make_producer: MakeProducer, exporter: InMemorySpanExporter
     ) -> None:
         producer = make_producer(Trace(mode=mode), linger_ms=60_000)
         producer.produce(topic, b"v")
@@ -205,7 +206,7 @@ class TestAFailedDelivery:
         assert attributes_of(sent)["error.type"] == "_PURGE_QUEUE"
 
     def test_is_told_of_an_aborted_transaction(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: InMemorySpanExporter
     ) -> None:
         producer = make_producer(Trace(), transactional_id=topic, linger_ms=10_000)
         producer.init_transactions(DEADLINE_S)
@@ -220,8 +221,8 @@ class TestACommit:
     def test_in_the_background_is_one_span(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer()
@@ -238,7 +239,7 @@ class TestACommit:
         assert attributes_of(settled)["messaging.destination.partition.id"] == "0"
 
     def test_that_fails_is_told(
-        self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
+        self, topic: str, make_consumer: MakeConsumer, exporter: InMemorySpanExporter
     ) -> None:
         consumer = make_consumer(Trace(), topic=topic, enable_auto_commit=False)
         with pytest.raises(KafkaException) as raised:
@@ -250,8 +251,8 @@ class TestACommit:
     def test_that_repeats_one_at_close_is_no_span(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer()
@@ -272,8 +273,8 @@ class TestACommit:
     def test_at_close_is_one(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer()
@@ -287,7 +288,7 @@ class TestACommit:
         assert [span.parent for span in named(exporter, f"commit {topic}")] == [None, None]
 
     def test_of_nothing_is_no_span(
-        self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
+        self, topic: str, make_consumer: MakeConsumer, exporter: InMemorySpanExporter
     ) -> None:
         consumer = make_consumer(Trace(), topic=topic, enable_auto_commit=False)
         with pytest.raises(KafkaException):
@@ -299,8 +300,8 @@ class TestTheContext:
     def test_is_that_of_the_record_in_each_thread_and_task(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
     ) -> None:
         producer = make_producer(Trace())
@@ -366,8 +367,8 @@ class TestAReceiverOfOtlp:
         self,
         receiver: tuple[str, list[ExportTraceServiceRequest]],
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         address, requests = receiver
@@ -403,8 +404,8 @@ class TestOtherInstrumentation:
     def test_around_a_producer_makes_the_only_send_span(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -420,8 +421,8 @@ class TestOtherInstrumentation:
     def test_around_a_consumer_makes_the_only_process_span(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         exporter: InMemorySpanExporter,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -482,7 +483,7 @@ print(*(span.instrumentation_scope.name for span in exporter.get_finished_spans(
 @pytest.mark.skipif(not KNOWS_ITS_CLUSTER, reason="this confluent-kafka is asked on a thread of our own")
 class TestACallback:
     def test_may_ask_for_the_clusters_id(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: InMemorySpanExporter
     ) -> None:
         # confluent-kafka aborts the process if it is asked on the thread of a callback.
         producer = make_producer(Trace())
