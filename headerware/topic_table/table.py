@@ -20,15 +20,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event, Lock, Thread, current_thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import Any, Final, Generic
 
+from headerware.core.closing import Closing
 from headerware.core.errors import RegistryError
 from headerware.topic_table.rows import AnyRows, Listener, OtherTopicError, TableState
 from headerware.topic_table.snapshot import SnapshotFile
 from headerware.topic_table.topic import TableReader, TopicWriter, UnreachableError, seconds_left
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 TIMEOUT_S: Final = 10.0
 """How long to wait for the brokers by default."""
@@ -42,7 +40,7 @@ READ_ANEW_MS: Final = 12 * 3_600_000
 _log = logging.getLogger("headerware.topic_table")
 
 
-class TopicTable(Generic[AnyRows]):
+class TopicTable(Closing, Generic[AnyRows]):
     """Keep the rows of a topic, and add to them.
 
     Nothing is sent before the first `refresh`, `put` or `follow`. All methods may be called by several
@@ -201,14 +199,6 @@ class TopicTable(Generic[AnyRows]):
         if os.getpid() == self._pid and self._pump.close():
             self._writer.close()
             self._snapshot.save(self._state)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _look(self, timeout_s: float) -> bool:
         """Read to the end, and note success or failure."""
