@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from headerware.core.errors import DictionaryError, KeptError, RegistryError, WireFormatError
+from headerware.core.errors import DictionaryError, KeptError, WireFormatError
 from headerware.core.options import PATH
 from headerware.dictionaries.dictionary import (
     DICTIONARY_PREFIX,
@@ -39,7 +39,7 @@ from headerware.dictionaries.dictionary import (
 from headerware.dictionaries.store import Dictionaries
 from headerware.kafka.settings import dotted
 from headerware.topic_table.rows import Rows, TableRecord
-from headerware.topic_table.table import TIMEOUT_S, TopicTable
+from headerware.topic_table.table import TIMEOUT_S, TopicTable, errors_as
 
 MAX_TOTAL_BYTES: Final = 64 << 20
 """How many bytes of dictionaries and uses are kept in memory; beyond it new rows are left out."""
@@ -144,7 +144,7 @@ class TopicDictionaryStore:
         self._clock: Final = clock
 
         def make() -> TopicTable[DictionaryRows]:
-            with _dictionary_errors():
+            with errors_as(DictionaryError):
                 return TopicTable(
                     {**dotted(options.config), "bootstrap.servers": options.servers},
                     options.topic,
@@ -193,7 +193,7 @@ class TopicDictionaryStore:
         try:
             self._read(min(self._timeout_s, _START_S))
         finally:
-            with _dictionary_errors():
+            with errors_as(DictionaryError):
                 self._opened().follow()
 
     def use(self, topic: str, content_type: str | None) -> Use | None:
@@ -252,14 +252,14 @@ class TopicDictionaryStore:
             table.close()
 
     def _write(self, key: bytes, value: bytes) -> None:
-        with _dictionary_errors():
+        with errors_as(DictionaryError):
             self._opened().put(key, value, self._timeout_s)
 
     def _ask(self, timeout_s: float) -> None:
         """Read the topic to its end, and note the failure, if any."""
         self._answer = None
         try:
-            with _dictionary_errors():
+            with errors_as(DictionaryError):
                 table = self._opened()
                 complete = table.refresh(timeout_s)
         except DictionaryError as error:
@@ -277,14 +277,6 @@ class TopicDictionaryStore:
     def _rows(self) -> Iterator[DictionaryRows]:
         with self._opened().rows() as rows:
             yield rows
-
-
-@contextmanager
-def _dictionary_errors() -> Iterator[None]:
-    try:
-        yield
-    except RegistryError as error:
-        raise DictionaryError(str(error)) from error
 
 
 _open_stores: Final[WeakSet[TopicDictionaryStore]] = WeakSet()

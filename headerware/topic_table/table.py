@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic
 
 from headerware.core.closing import Closing
-from headerware.core.errors import RegistryError
+from headerware.core.errors import HeaderwareError, RegistryError
 from headerware.topic_table.rows import AnyRows, Listener, OtherTopicError, TableState
 from headerware.topic_table.snapshot import SnapshotFile
 from headerware.topic_table.topic import TableReader, TopicWriter, UnreachableError, seconds_left
@@ -230,6 +230,15 @@ class TopicTable(Closing, Generic[AnyRows]):
             raise RegistryError(
                 f"the table of topic {self.topic!r} was made before this process was forked; make one here"
             )
+
+
+@contextmanager
+def errors_as(kind: type[HeaderwareError]) -> Iterator[None]:
+    """Raise the RegistryErrors of a table as errors of another kind."""
+    try:
+        yield
+    except RegistryError as error:
+        raise kind(str(error)) from error
 
 
 class _Pump:
