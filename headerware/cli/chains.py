@@ -321,7 +321,7 @@ def refusal(
 
 def require_local_parts(config: str, chain: Chain, side: Any) -> None:
     """Raise if keys or object stores on this machine are missing; only doctor also asks remote ones."""
-    from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - imports a client
+    from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - slow to import
 
     for option, finding in key_services(chain, side, 1.0, remote=False):
         if finding.status == "fail":

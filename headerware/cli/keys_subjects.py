@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -46,9 +47,76 @@ class _Opened(msgspec.Struct, frozen=True):
     service: KeyService
     topic: str
     settings: dict[str, Any]
+    timeout_s: float
+
+    def cluster_id(self) -> str:
+        from headerware.kafka.admin import Admin  # noqa: PLC0415 - needs a Kafka client
+
+        with kafka_errors(self.topic):
+            return str(Admin(self.settings, timeout_s=self.timeout_s).metadata(self.topic).cluster_id)
+
+
+class _Chain(NamedTuple):
+    """The options that say which keys of subjects are meant."""
+
+    config: str
+    interceptor: str | None
+    file: str | None
+    timeout_s: float
+    cluster: Cluster
+
+    @contextmanager
+    def opened(self) -> Iterator[_Opened]:
+        from headerware.interceptors.encrypt.options import EncryptionOptions  # noqa: PLC0415 - heavy
+        from headerware.keyring.services import open_key_service  # noqa: PLC0415 - likewise
+        from headerware.keyring.subjects.service import SubjectKeyService  # noqa: PLC0415 - likewise
+
+        chain = load_chain(self.config)
+        found = [
+            step
+            for name, step in zip(chain.names, chain, strict=True)
+            if isinstance(step, EncryptionOptions)
+            and step.subject_keys is not None
+            and self.interceptor in {None, name}
+        ]
+        places = {(step.subject_keys.topic, step.key_id) for step in found}
+        if len(places) != 1:
+            raise ConfigError(
+                f"expected an interceptor with subject_keys in {self.config}, found "
+                f"{counted(len(found), 'interceptor')}"
+                + (" with different ones: choose with --interceptor" if found else "")
+            )
+        step = found[0]
+        given = {**self.cluster.settings(), **step.subject_keys.config}
+        servers = given.pop("bootstrap.servers", None) or step.subject_keys.servers
+        place = msgspec.structs.replace(step.subject_keys, servers=servers, config=given, file=self.file)
+        if servers is None:
+            self.cluster.settings_for("this command")
+        service = open_key_service(step.key_service, Context(side="producer"), path="key_service")
+        subjects = SubjectKeyService(
+            place,
+            service,
+            key_id=step.key_id,
+            key_ids=step.accepted_ids,
+            servers=None,
+            timeout_ms=round(self.timeout_s * 1000),
+        )
+        try:
+            yield _Opened(
+                subjects.keys, service, place.topic, {**given, "bootstrap.servers": servers}, self.timeout_s
+            )
+        finally:
+            subjects.close()
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of all commands; the command gets them, and CONFIG, as its first argument."""
+
+    @wraps(command)
+    def with_chain(**given: Any) -> None:
+        chain = _Chain(**{name: given.pop(name) for name in _Chain._fields})
+        command(chain, **given)
+
     for option in (
         click.option(
             "--timeout",
@@ -69,52 +137,8 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         ),
         json_option,
     ):
-        command = option(command)
-    return cluster_options(command)
-
-
-@contextmanager
-def _opened(
-    config: str, interceptor: str | None, cluster: Cluster, *, file: str | None, timeout_s: float
-) -> Iterator[_Opened]:
-    from headerware.interceptors.encrypt.options import EncryptionOptions  # noqa: PLC0415 - heavy
-    from headerware.keyring.services import open_key_service  # noqa: PLC0415 - likewise
-    from headerware.keyring.subjects.service import SubjectKeyService  # noqa: PLC0415 - likewise
-
-    chain = load_chain(config)
-    found = [
-        step
-        for name, step in zip(chain.names, chain, strict=True)
-        if isinstance(step, EncryptionOptions)
-        and step.subject_keys is not None
-        and interceptor in {None, name}
-    ]
-    places = {(step.subject_keys.topic, step.key_id) for step in found}
-    if len(places) != 1:
-        raise ConfigError(
-            f"expected an interceptor with subject_keys in {config}, found "
-            f"{counted(len(found), 'interceptor')}"
-            + (" with different ones: choose with --interceptor" if found else "")
-        )
-    step = found[0]
-    given = {**cluster.settings(), **step.subject_keys.config}
-    servers = given.pop("bootstrap.servers", None) or step.subject_keys.servers
-    place = msgspec.structs.replace(step.subject_keys, servers=servers, config=given, file=file)
-    if servers is None:
-        cluster.settings_for("this command")
-    service = open_key_service(step.key_service, Context(side="producer"), path="key_service")
-    subjects = SubjectKeyService(
-        place,
-        service,
-        key_id=step.key_id,
-        key_ids=step.accepted_ids,
-        servers=None,
-        timeout_ms=round(timeout_s * 1000),
-    )
-    try:
-        yield _Opened(subjects.keys, service, place.topic, {**given, "bootstrap.servers": servers})
-    finally:
-        subjects.close()
+        option(with_chain)
+    return cluster_options(with_chain)
 
 
 @click.command("erase")
@@ -131,15 +155,11 @@ def _opened(
 @yes_option
 @_common
 def erase_command(
-    config: str,
+    chain: _Chain,
     subject: str,
     out: Path | None,
     signer_id: str | None,
     keyring: Path | None,
-    interceptor: str | None,
-    file: str | None,
-    timeout_s: float,
-    cluster: Cluster,
     *,
     yes: bool,
     as_json: bool,
@@ -164,8 +184,8 @@ def erase_command(
             raise click.UsageError("--sign-with needs --keyring, which has the key")
         signer = read_keyring(keyring).current_key(signer_id, RECEIPT_USE, wall_clock_ms())
     confirm("Erase this subject? What was encrypted for it can then never be read again", yes=yes)
-    with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
-        cluster_id = _cluster_id(opened, timeout_s)
+    with chain.opened() as opened:
+        cluster_id = opened.cluster_id()
         erased = opened.keys.erase(_named(subject))
     receipt = receipt_of(erased, cluster=cluster_id, topic=opened.topic)
     if signer is not None:
@@ -201,14 +221,10 @@ def erase_command(
 @keyring_option("A trusted keyring that must have signed the receipt; the public half is enough.")
 @_common
 def erased_command(
-    config: str,
+    chain: _Chain,
     receipt_file: Path,
     subject: str | None,
     keyring: Path | None,
-    interceptor: str | None,
-    file: str | None,
-    timeout_s: float,
-    cluster: Cluster,
     *,
     as_json: bool,
 ) -> None:
@@ -226,8 +242,8 @@ def erased_command(
     receipt = decode_receipt(read_plain(receipt_file, MAX_BYTES)[0], source=str(receipt_file))
     if keyring is not None:
         verify_receipt(receipt, read_keyring(keyring))
-    with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
-        if (cluster_id := _cluster_id(opened, timeout_s)) != receipt.cluster or opened.topic != receipt.topic:
+    with chain.opened() as opened:
+        if (cluster_id := opened.cluster_id()) != receipt.cluster or opened.topic != receipt.topic:
             raise KeyringError(
                 f"the receipt is about topic {receipt.topic!r} of cluster {receipt.cluster!r}; this is topic "
                 f"{opened.topic!r} of cluster {cluster_id!r}"
@@ -255,22 +271,13 @@ def erased_command(
 @_CONFIG
 @_SUBJECT
 @_common
-def readmit_command(
-    config: str,
-    subject: str,
-    interceptor: str | None,
-    file: str | None,
-    timeout_s: float,
-    cluster: Cluster,
-    *,
-    as_json: bool,
-) -> None:
+def readmit_command(chain: _Chain, subject: str, *, as_json: bool) -> None:
     """Let an erased subject have a new key.
 
     A person may be a customer again, for instance. What was erased stays erased. SUBJECT is the subject
     as key_of finds it, or - to read it from standard input.
     """
-    with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
+    with chain.opened() as opened:
         row = opened.keys.readmit(_named(subject))
     pseudonym = row.pseudonym.hex()
     answer(
@@ -285,22 +292,14 @@ def readmit_command(
 @click.command("rewrap-subjects")
 @_CONFIG
 @_common
-def rewrap_command(
-    config: str,
-    interceptor: str | None,
-    file: str | None,
-    timeout_s: float,
-    cluster: Cluster,
-    *,
-    as_json: bool,
-) -> None:
+def rewrap_command(chain: _Chain, *, as_json: bool) -> None:
     """Wrap the secrets of subjects' keys again.
 
     Run it after the rotation of key_id. Two small rows are written; keys of subjects and records do not
     change. Then the old version of the key-encryption key may be deleted, once every process has read the
     rows.
     """
-    with _opened(config, interceptor, cluster, file=file, timeout_s=timeout_s) as opened:
+    with chain.opened() as opened:
         count = opened.keys.rewrap(opened.service)
     answer(
         {"topic": opened.topic, "secrets": count},
@@ -320,10 +319,3 @@ def _named(subject: str) -> str:
     if not 1 <= size_bytes <= MAX_SUBJECT_BYTES:
         raise click.UsageError(f"expected a subject of 1 to {MAX_SUBJECT_BYTES:,} bytes")
     return name
-
-
-def _cluster_id(opened: _Opened, timeout_s: float) -> str:
-    from headerware.kafka.admin import Admin  # noqa: PLC0415 - as above
-
-    with kafka_errors(opened.topic):
-        return str(Admin(opened.settings, timeout_s=timeout_s).metadata(opened.topic).cluster_id)

@@ -35,7 +35,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.options import table_from
 from headerware.core.printable import counted, printable
 from headerware.core.toml import naming_lines, parse_toml
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import works_on
 from headerware.interceptors.trail_timeline import time_text
 
 if TYPE_CHECKING:
@@ -208,9 +208,7 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 def _signs(chain: Chain | None, topic: str) -> bool:
     from headerware.interceptors.sign import Sign  # noqa: PLC0415 - slow to import
 
-    return chain is not None and any(
-        isinstance(step, Sign) and TopicPatterns(step.topics).matches(topic) for step in chain
-    )
+    return chain is not None and any(isinstance(step, Sign) and works_on(step, topic) for step in chain)
 
 
 def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:

@@ -22,12 +22,12 @@ from headerware.core.files import read_text
 from headerware.core.order import idle_on, precedes_bytes, weaknesses
 from headerware.core.printable import counted
 from headerware.core.toml import find_option
+from headerware.ops.doctor import ABSENT, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headerware.core.chain import Chain
-    from headerware.ops.doctor import Finding
     from headerware.sources.runtime import RunConfig
 
 _TIMEOUT_S: Final = 10.0
@@ -169,7 +169,6 @@ def _topics(loaded: RunConfig) -> list[str]:
 
 def _asked(loaded: RunConfig) -> Iterator[Finding]:
     """Yield findings about the topics and this user's rights."""
-    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
     from headerware.sources.runtime.topic_offsets import client_settings  # noqa: PLC0415 - as above
 
     settings = client_settings(loaded.kafka)
@@ -199,8 +198,6 @@ def _of_topics(settings: dict[str, Any], topics: list[str], side: Any) -> Iterat
 
 
 def _of_offsets(loaded: RunConfig, settings: dict[str, Any]) -> Iterator[Finding]:
-    from headerware.ops.doctor import ABSENT, Finding  # noqa: PLC0415 - as above
-
     topic = loaded.offsets.topic
     for side in ("producer", "consumer"):
         for each in _of_topics(settings, [topic], side):
@@ -219,8 +216,6 @@ def _of_offsets(loaded: RunConfig, settings: dict[str, Any]) -> Iterator[Finding
 
 def _of_reading(loaded: RunConfig) -> Finding:
     """Read the offsets as a run does, which also needs a right on a group."""
-    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
-
     check = f"offsets in {loaded.offsets.topic}"
     store = msgspec.structs.replace(loaded.offsets, create=False)
     try:
@@ -240,7 +235,6 @@ def _of_transactions(loaded: RunConfig, settings: dict[str, Any]) -> Finding:
     """Try a transactional id that no task uses, so that no task is fenced."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
-    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
     from headerware.sources.runtime.topic_offsets import transactional_id  # noqa: PLC0415 - as above
     from headerware.workers.transactions import TransactionalSender  # noqa: PLC0415 - as above
 

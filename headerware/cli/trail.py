@@ -27,7 +27,7 @@ from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.core.printable import printable
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import works_on
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import Trail, TrailReading, decode_trail, read_trail
@@ -132,7 +132,7 @@ def _verification(
 ) -> tuple[Verification | None, TrailProofs | None]:
     """Return what verifies a topic's records, and what proves their trails; None if the chain does not."""
     chain = load_chain(config)
-    steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
+    steps = [step for step in chain if works_on(step, topic)]
     signs = any(isinstance(step, Sign) for step in steps)
     proves = any(isinstance(step, Trail) and step.signed for step in steps)
     if signs or proves:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from headerware.clients.callbacks import call_back
 from headerware.clients.messages import metadata_of, undelivered_message, with_original_parts
-from headerware.clients.raw import MSG_SIZE_TOO_LARGE, PURGE_INFLIGHT, PURGE_QUEUE
+from headerware.clients.raw import MSG_SIZE_TOO_LARGE, MSG_TIMED_OUT, PURGE_INFLIGHT, PURGE_QUEUE
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.runner import Outcome
@@ -189,7 +189,7 @@ class Undelivered:
     def _advice(self, error: KafkaError) -> str:
         if kind_of(error) is Kind.UNKNOWN_TOPIC:
             return "; look at the topic's name, or create it"
-        if error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001 - the code's public name
+        if error.code() == MSG_TIMED_OUT:
             return (
                 "; no broker took it in time: look at bootstrap.servers, the network, and the security.*, "
                 "sasl.* and ssl.* settings (headerware doctor -b SERVERS says what is wrong)"

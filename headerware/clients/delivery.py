@@ -38,11 +38,11 @@ from headerware.clients.messages import (
 from headerware.clients.offsets import Offsets, topic_partition_of
 from headerware.clients.record_states import TRANSITIONS, Event, State
 from headerware.core.backoff import Backoff
-from headerware.core.dead_letter import PendingDeadLetter
 from headerware.core.errors import DelayedError, HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
+from headerware.core.step import PendingDeadLetter
 from headerware.kafka.messages import record_of
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from headerware.clients.delivery import Commit, Delivery, new_backoff
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
-from headerware.clients.progress import Job, PendingDeadLetter, Receipt, WorkInProgress
+from headerware.clients.progress import Job, Receipt, UnstoredDeadLetter, WorkInProgress
 from headerware.clients.raw import NO_OFFSET, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
 from headerware.clients.run_options import RunOptions
@@ -544,7 +544,7 @@ class Executor:
             if refuses:
                 return self._pass_over(job, reason, original, "skipped", is_lost=True)
             backoff = backoff or new_backoff()
-            job.pending_dead_letter = PendingDeadLetter(reason, original, backoff)
+            job.pending_dead_letter = UnstoredDeadLetter(reason, original, backoff)
             return partial(self._retry, job, backoff.next_s(), count=None)
         # A dead letter that fails gets no dead letter.
         return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")

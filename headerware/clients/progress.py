@@ -43,7 +43,7 @@ class Receipt(NamedTuple):
     ended_ns: int
 
 
-class PendingDeadLetter(NamedTuple):
+class UnstoredDeadLetter(NamedTuple):
     """A dead letter that could not be stored yet."""
 
     reason: InterceptorError
@@ -87,7 +87,7 @@ class Job:
         """The jobs that go one after the other, with this job; None if the job need not wait for others."""
         self.receipt: Receipt
         """How the consumer received the message; the caller of ``add`` sets it."""
-        self.pending_dead_letter: PendingDeadLetter | None = None
+        self.pending_dead_letter: UnstoredDeadLetter | None = None
         """The dead letter to store; None before the job is given up."""
         self.attempts: int = 0
         """How often it was started."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
 from headerware.connect.errors import ConnectConfigError, NullValueError
 from headerware.connect.java.numbers import BLANKS
 from headerware.connect.modes import STRICT, Mode, require_mode
+from headerware.core.closing import Closing
 from headerware.core.suggestions import did_you_mean
 
 KeyType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
@@ -303,7 +304,7 @@ DISTINCT_SOME: Final = Check("", _refuse_no_values)
 _LISTS: Final = (DISTINCT, DISTINCT_SOME)
 
 
-class Configured:
+class Configured(Closing):
     """The base class of converters, transforms and predicates, which are configured when they are created.
 
     Args:
@@ -329,9 +330,3 @@ class Configured:
 
     def close(self) -> None:
         """Release all resources; by default, there are none."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

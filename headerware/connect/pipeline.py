@@ -28,6 +28,7 @@ from headerware.connect.records import ConnectRecord
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.catalogue import transform_type
 from headerware.connect.transforms.filter import Filter
+from headerware.core.closing import Closing
 from headerware.core.errors import HeaderwareError, raised_at
 from headerware.core.suggestions import closest, did_you_mean
 
@@ -111,7 +112,7 @@ class StageError(ConnectError):
         self.java: str = java or ConnectError.java  # type: ignore[misc]  # of the cause, not of the class
 
 
-class Pipeline:
+class Pipeline(Closing):
     """Apply transforms to records, one after the other.
 
     Args:
@@ -195,12 +196,6 @@ class Pipeline:
     def close(self) -> None:
         """Close every transform and predicate, each once; a second call does nothing."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _below(prefix: str, keys: Iterable[ConfigKey]) -> list[ConfigKey]:

@@ -29,7 +29,7 @@ from headerware.core.session import Session
 from headerware.core.step import Step
 from headerware.core.suggestions import did_you_mean
 from headerware.core.toml import within_file
-from headerware.core.topics import TopicPatterns, check_topics
+from headerware.core.topics import check_topics, topics_of, works_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,7 +164,7 @@ class Chain:
         return [
             name
             for name, interceptor in zip(self._names, self._interceptors, strict=True)
-            if _topics(interceptor).matches(topic)
+            if works_on(interceptor, topic)
         ]
 
     def open(
@@ -342,7 +342,7 @@ def _opener(
             name=name,
             interceptor=interceptor,
             opened=step,
-            topics=_topics(interceptor),
+            topics=topics_of(interceptor),
             on_error=resolved_on_error(interceptor),
         )
 
@@ -359,12 +359,8 @@ def _signed(interceptor: object, interceptors: Iterable[object]) -> object:
 
 def _signer(signing: Sequence[object], topic: str) -> str | None:
     """Return the id of the key that the records of a topic are signed with, as ``Context.signer`` does."""
-    matching = (other for other in signing if _topics(other).matches(topic))
+    matching = (other for other in signing if works_on(other, topic))
     return next((getattr(other, "key_id", None) or "" for other in matching), None)
-
-
-def _topics(interceptor: object) -> TopicPatterns:
-    return TopicPatterns(getattr(interceptor, "topics", ("*",)))
 
 
 def _listed(interceptors: object) -> tuple[object, ...]:

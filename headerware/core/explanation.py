@@ -21,7 +21,7 @@ from headerware.core.order import precedes_bytes, role_of, stage_of
 from headerware.core.printable import without_secrets
 from headerware.core.record import Record
 from headerware.core.toml import within_file
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import works_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[Exp
             options=tuple(_explained(declared, interceptor)),
         )
         for name, (declared, interceptor) in zip(chain.names, pairs, strict=True)
-        if topic is None or TopicPatterns(interceptor.topics).matches(topic)
+        if topic is None or works_on(interceptor, topic)
     )
 
 

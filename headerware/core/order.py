@@ -10,10 +10,12 @@ from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
 from headerware.core.plugins import misnamed_hooks
 from headerware.core.suggestions import closest
-from headerware.core.topics import TopicPatterns, suspicious
+from headerware.core.topics import suspicious, topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
+
+    from headerware.core.topics import TopicPatterns
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
@@ -275,7 +277,7 @@ def idle_on(interceptors: Sequence[object], topics: Iterable[str]) -> list[tuple
 
 def _idle_on(interceptor: object, topics: Sequence[str]) -> Iterator[str]:
     """Yield an interceptor's patterns, in one text, and its rules that match none of these topics."""
-    patterns = TopicPatterns(getattr(interceptor, "topics", ("*",)))
+    patterns = topics_of(interceptor)
     for topic in topics:
         patterns.note(topic)
     if patterns.unmatched:
@@ -306,8 +308,7 @@ def unprotected_by(interceptors: Iterable[object], topic: str) -> str | None:
     missing = [
         (label(each), topics)
         for each in interceptors
-        if role_of(each) is Role.PROTECT
-        and (topics := TopicPatterns(getattr(each, "topics", ("*",)))).misses(topic)
+        if role_of(each) is Role.PROTECT and (topics := topics_of(each)).misses(topic)
     ]
     return unprotected(topic, missing) if missing else None
 

@@ -19,7 +19,6 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
 
 from headerware.core.batch import Batch
-from headerware.core.dead_letter import PendingDeadLetter, known_outcome
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Role, Stage
@@ -28,7 +27,16 @@ from headerware.core.native import NativeForm, NativeRun, native_module, offered
 from headerware.core.order import role_of, stage_of, unprotected
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import Direction, WrapsHooks
-from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
+from headerware.core.step import (
+    Failures,
+    PendingDeadLetter,
+    PublishDeadLetter,
+    Step,
+    TellStopped,
+    error_at,
+    known_outcome,
+    wrapped,
+)
 from headerware.core.topics import TopicPatterns
 
 Wrapping = tuple[Step, WrapsHooks]

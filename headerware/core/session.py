@@ -43,7 +43,6 @@ from headerware.core.dead_letter import (
     dead_letter,
     dead_letters,
     is_dead_letter_topic,
-    known_outcome,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
 from headerware.core.headers import Headers
@@ -53,7 +52,7 @@ from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
-from headerware.core.step import BOUNDARY, Overhead, Step, not_stored
+from headerware.core.step import BOUNDARY, Overhead, Step, known_outcome, not_stored
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headerware.core.boundary import undecoded_before
-from headerware.core.dead_letter import PendingDeadLetter
 from headerware.core.errors import (
     DeadLetterError,
     DelayedError,
@@ -22,6 +21,7 @@ from headerware.core.errors import (
     raised_at,
 )
 from headerware.core.hooks import DROP, states
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.services import (
     AddsBytes,
@@ -191,6 +191,74 @@ class Step:
     def takes_batches(self, direction: Direction) -> bool:
         """Return whether the step has an interceptor that takes batches."""
         return self.interceptor is not None and self.hook(f"on_{direction}_batch") is not None
+
+
+class PendingDeadLetter:
+    """The outcome of a record whose dead letter was sent and may not be stored yet.
+
+    It has one caller at a time. It is small, because a consumer may have a thousand of them on their way.
+
+    Args:
+        sending: sends the dead letter. It yields each part that is on its way, goes on when that part is
+            stored, and returns whether there was anything to send.
+        answer: returns the record's outcome, from the step, the error and the original, and from what
+            ``sending`` returned or raised.
+        step: the step that refused the record.
+        error: its error.
+        original: the record as it came in.
+    """
+
+    __slots__ = ("_answer", "_error", "_original", "_outcome", "_part", "_sending", "_step")
+
+    def __init__(
+        self,
+        sending: Generator[Publication, None, bool],
+        answer: Callable[[Step, InterceptorError, Record, bool, Exception | None], Any],
+        step: Step,
+        error: InterceptorError,
+        original: Record,
+    ) -> None:
+        self._sending: Final = sending
+        self._answer: Final = answer
+        self._step: Final = step
+        self._error: Final = error
+        self._original: Final = original
+        self._part: Publication | None = None
+        self._outcome: Any = None
+        self._go_on()
+
+    def done(self) -> bool:
+        """Send the next part if the last one is stored; return whether the outcome is known."""
+        while self._outcome is None and (self._part is None or self._part.done()):
+            self._go_on()
+        return self._outcome is not None
+
+    def outcome(self) -> Any:
+        """Return the record's outcome, which is DROP or an InterceptorError; wait for it."""
+        while self._outcome is None:
+            self._go_on()  # it waits for the part that it has sent
+        return self._outcome
+
+    def _go_on(self) -> None:
+        published = False
+        unstored: Exception | None = None
+        try:
+            self._part = next(self._sending)
+        except StopIteration as ended:
+            published = bool(ended.value)
+            if ended.value is None:  # an interrupt: it is not known whether it was stored
+                unstored = DeadLetterError("an interrupt came while it was sent")
+        except Exception as error:  # noqa: BLE001 - the answer judges any failure to publish
+            pass_on_interrupt(error)
+            unstored = error
+        else:
+            return
+        self._outcome = self._answer(self._step, self._error, self._original, published, unstored)
+
+
+def known_outcome(outcome: Any) -> Any:
+    """Return an outcome; wait for one that is not known yet."""
+    return outcome.outcome() if isinstance(outcome, PendingDeadLetter) else outcome
 
 
 class Failures:

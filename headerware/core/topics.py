@@ -119,6 +119,16 @@ class TopicPatterns:
         return tuple(self._unmatched) if self._seen else ()
 
 
+def topics_of(interceptor: object) -> TopicPatterns:
+    """Return the topics that an interceptor works on: all topics, if it states none."""
+    return TopicPatterns(getattr(interceptor, "topics", ("*",)))
+
+
+def works_on(interceptor: object, topic: str) -> bool:
+    """Return whether an interceptor works on a topic."""
+    return topics_of(interceptor).matches(topic)
+
+
 class Elsewhere(TopicPatterns):
     """The topics that none of the given patterns match."""
 

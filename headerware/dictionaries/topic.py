@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Annotated, Any, ClassVar, Final
@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from headerware.core.errors import DictionaryError, KeptError, RegistryError, WireFormatError
+from headerware.core.errors import DictionaryError, KeptError, WireFormatError
 from headerware.core.options import PATH
 from headerware.dictionaries.dictionary import (
     DICTIONARY_PREFIX,
@@ -39,7 +39,7 @@ from headerware.dictionaries.dictionary import (
 from headerware.dictionaries.store import Dictionaries
 from headerware.kafka.settings import dotted
 from headerware.topic_table.rows import Rows, TableRecord
-from headerware.topic_table.table import TIMEOUT_S, TopicTable
+from headerware.topic_table.table import TIMEOUT_S, TopicTable, errors_as
 
 MAX_TOTAL_BYTES: Final = 64 << 20
 """How many bytes of dictionaries and uses are kept in memory; beyond it new rows are left out."""
@@ -80,14 +80,7 @@ class TopicDictionaries(Dictionaries, frozen=True, kw_only=True):
         Raises:
             DictionaryError: librdkafka refuses the properties.
         """
-        return TopicDictionaryStore(
-            {**dotted(self.config), "bootstrap.servers": self.servers},
-            self.topic,
-            snapshot=self.snapshot,
-            create=self.create,
-            replication_factor=self.replication_factor,
-            timeout_s=self.timeout_s,
-        )
+        return TopicDictionaryStore(self)
 
 
 class DictionaryRows(Rows):
@@ -145,30 +138,20 @@ def _size(key: bytes, value: bytes | None) -> int:
 class TopicDictionaryStore:
     """The dictionaries of a topic; safe for use by several threads and processes at once."""
 
-    def __init__(
-        self,
-        conf: Mapping[str, Any],
-        topic: str,
-        *,
-        snapshot: str | os.PathLike[str] | None = None,
-        create: bool = False,
-        replication_factor: int = -1,
-        timeout_s: float = TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._topic: Final = topic
-        self._timeout_s: Final = timeout_s
+    def __init__(self, options: TopicDictionaries, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._topic: Final = options.topic
+        self._timeout_s: Final = options.timeout_s
         self._clock: Final = clock
 
         def make() -> TopicTable[DictionaryRows]:
-            with _dictionary_errors():
+            with errors_as(DictionaryError):
                 return TopicTable(
-                    conf,
-                    topic,
+                    {**dotted(options.config), "bootstrap.servers": options.servers},
+                    options.topic,
                     rows=DictionaryRows,
-                    snapshot=snapshot,
-                    create=create,
-                    replication_factor=replication_factor,
+                    snapshot=options.snapshot,
+                    create=options.create,
+                    replication_factor=options.replication_factor,
                 )
 
         self._make_table: Final = make
@@ -210,7 +193,7 @@ class TopicDictionaryStore:
         try:
             self._read(min(self._timeout_s, _START_S))
         finally:
-            with _dictionary_errors():
+            with errors_as(DictionaryError):
                 self._opened().follow()
 
     def use(self, topic: str, content_type: str | None) -> Use | None:
@@ -269,14 +252,14 @@ class TopicDictionaryStore:
             table.close()
 
     def _write(self, key: bytes, value: bytes) -> None:
-        with _dictionary_errors():
+        with errors_as(DictionaryError):
             self._opened().put(key, value, self._timeout_s)
 
     def _ask(self, timeout_s: float) -> None:
         """Read the topic to its end, and note the failure, if any."""
         self._answer = None
         try:
-            with _dictionary_errors():
+            with errors_as(DictionaryError):
                 table = self._opened()
                 complete = table.refresh(timeout_s)
         except DictionaryError as error:
@@ -294,14 +277,6 @@ class TopicDictionaryStore:
     def _rows(self) -> Iterator[DictionaryRows]:
         with self._opened().rows() as rows:
             yield rows
-
-
-@contextmanager
-def _dictionary_errors() -> Iterator[None]:
-    try:
-        yield
-    except RegistryError as error:
-        raise DictionaryError(str(error)) from error
 
 
 _open_stores: Final[WeakSet[TopicDictionaryStore]] = WeakSet()

@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from headerware.core.closing import Closing
 from headerware.core.context import wall_clock_ms
 from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError, HeaderwareError
@@ -102,7 +103,7 @@ def assign_anew(consumer: Consumer, partitions: list[TopicPartition]) -> None:
     consumer.assign(partitions)
 
 
-class TopicReader:
+class TopicReader(Closing):
     """Read a topic by assignment, with a consumer of its own; for one caller at a time.
 
     Args:
@@ -362,12 +363,6 @@ class TopicReader:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _left_s(deadline: float) -> float:

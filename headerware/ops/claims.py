@@ -22,7 +22,7 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import Headers
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import TopicPatterns, topics_of, works_on
 from headerware.interceptors.built_in import HEADERS
 from headerware.interceptors.claim_check import CLAIM_HEADER, ClaimCheck, decode_claim
 from headerware.interceptors.header_ids import HeaderIds
@@ -300,7 +300,7 @@ class _Names:
             if isinstance(interceptor, HeaderIds):
                 step = interceptor.open(Context())
                 stack.callback(getattr(step, "close", lambda: None))
-                self._steps.append((TopicPatterns(interceptor.topics), step))
+                self._steps.append((topics_of(interceptor), step))
 
     def expanded(self, record: Record) -> Headers:
         """Return the record's headers with their names in place of ids."""
@@ -343,9 +343,7 @@ def _require_checks(chain: Chain, topics: Sequence[str]) -> None:
 
 def _checks(chain: Chain, topic: str) -> list[ClaimCheck]:
     """Return the chain's claim checks that apply to a topic."""
-    return [
-        each for each in chain if isinstance(each, ClaimCheck) and TopicPatterns(each.topics).matches(topic)
-    ]
+    return [each for each in chain if isinstance(each, ClaimCheck) and works_on(each, topic)]
 
 
 def _dead_letter_topics(

@@ -18,12 +18,13 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.partition_picker import partition_of_key
+from headerware.core.closing import Closing
 from headerware.core.dead_letter import (
     STUB,
     Reason,
@@ -226,7 +227,7 @@ class RedriveResult(msgspec.Struct, kw_only=True):
             self.shown.append(letter.facts())
 
 
-class Redrive(Policy):
+class Redrive(Closing, Policy):
     """Send the dead letters of a topic back; for one caller at a time. Any thread may call :meth:`stop`.
 
     Args:
@@ -544,12 +545,6 @@ class Redrive(Policy):
         """Close the clients."""
         self._originals.close()
         self._work.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _position_key(reason: Reason) -> bytes | None:

@@ -14,7 +14,7 @@ from headerware.core.hooks import Role
 from headerware.core.order import role_of
 from headerware.core.record import Record
 from headerware.core.step import wrapped
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import works_on
 from headerware.interceptors.trail import Trail, TrailReading
 from headerware.interceptors.trail_proof import PROVEN, TrailProof
 
@@ -49,7 +49,7 @@ class TrailProofs:
         bootstrap_servers: str | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
+        steps = [step for step in chain if works_on(step, topic)]
         signed = next((step for step in steps if isinstance(step, Trail) and step.signed), None)
         if signed is None:
             raise ConfigError(f"expected a chain with a signed trail for topic {topic!r}, found none")

@@ -26,7 +26,7 @@ from headerware.core.order import role_of
 from headerware.core.record import Record, Verified
 from headerware.core.runner import single_form
 from headerware.core.step import wrapped
-from headerware.core.topics import TopicPatterns
+from headerware.core.topics import works_on
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.kafka.reader import BEGINNING, Start, TopicReader
@@ -250,7 +250,7 @@ class Verification:
         cluster_id: str | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
+        steps = [step for step in chain if works_on(step, topic)]
         at = next((at for at, step in enumerate(steps) if isinstance(step, Sign)), None)
         if at is None:
             others = [pattern for step in chain if isinstance(step, Sign) for pattern in step.topics]

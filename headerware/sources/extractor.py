@@ -27,11 +27,12 @@ import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from tempfile import SpooledTemporaryFile, gettempdir
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, cast
 
 import msgspec
 
 from headerware.connect.data.schema import Schema
+from headerware.core.closing import Closing
 from headerware.core.errors import BadRecordError, ConfigError, SourceError, SourceUnavailableError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
@@ -99,7 +100,7 @@ class Split(msgspec.Struct, frozen=True):
     first_record: int | None = None
 
 
-class Input:
+class Input(Closing):
     """One object while it is read. Closing it closes all streams that were opened through it.
 
     Args:
@@ -187,12 +188,6 @@ class Input:
     def close(self) -> None:
         """Close all streams, the latest first, even if closing one of them fails."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class _WholeStream(io.RawIOBase):

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from headerware.core.closing import Closing
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.java_settings import librdkafka_settings
@@ -23,7 +24,6 @@ from headerware.spark_bridge.session import require_connector
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from pyspark.sql import SparkSession
 
@@ -47,7 +47,7 @@ class AdminError(HeaderwareError):
     cause: str = ""
 
 
-class KafkaAdmin:
+class KafkaAdmin(Closing):
     """Ask a cluster through an AdminClient; close it, or use it in a ``with``.
 
     Any thread may call it.
@@ -161,14 +161,6 @@ class KafkaAdmin:
     def close(self) -> None:
         """Close the client, without waiting for answers; closing twice is fine."""
         self._admin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _JavaAdmin:

@@ -12,10 +12,11 @@ import ctypes
 import os
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from confluent_kafka import cimpl
 
+from headerware.core.closing import Closing
 from headerware.core.errors import MissingPartError
 from headerware.core.printable import counted
 from headerware.core.topics import TOPIC_NAME, is_topic_name
@@ -23,7 +24,6 @@ from headerware.testing.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from types import TracebackType
 
 AUTO_CREATED_PARTITIONS: Final = 4
 _MAX_REPLICAS = 3
@@ -74,7 +74,7 @@ _API_KEYS: Final = dict(
 )
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Closing):
     """Run librdkafka's mock brokers in this process, from construction until `close`.
 
     Args:
@@ -219,14 +219,6 @@ class EmbeddedCluster:
     def close(self) -> None:
         """Stop the brokers and forget all records; a second call does nothing."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @cache

@@ -20,15 +20,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event, Lock, Thread, current_thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import Any, Final, Generic
 
-from headerware.core.errors import RegistryError
+from headerware.core.closing import Closing
+from headerware.core.errors import HeaderwareError, RegistryError
 from headerware.topic_table.rows import AnyRows, Listener, OtherTopicError, TableState
 from headerware.topic_table.snapshot import SnapshotFile
 from headerware.topic_table.topic import TableReader, TopicWriter, UnreachableError, seconds_left
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 TIMEOUT_S: Final = 10.0
 """How long to wait for the brokers by default."""
@@ -42,7 +40,7 @@ READ_ANEW_MS: Final = 12 * 3_600_000
 _log = logging.getLogger("headerware.topic_table")
 
 
-class TopicTable(Generic[AnyRows]):
+class TopicTable(Closing, Generic[AnyRows]):
     """Keep the rows of a topic, and add to them.
 
     Nothing is sent before the first `refresh`, `put` or `follow`. All methods may be called by several
@@ -202,14 +200,6 @@ class TopicTable(Generic[AnyRows]):
             self._writer.close()
             self._snapshot.save(self._state)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _look(self, timeout_s: float) -> bool:
         """Read to the end, and note success or failure."""
         deadline = time.monotonic() + timeout_s
@@ -240,6 +230,15 @@ class TopicTable(Generic[AnyRows]):
             raise RegistryError(
                 f"the table of topic {self.topic!r} was made before this process was forked; make one here"
             )
+
+
+@contextmanager
+def errors_as(kind: type[HeaderwareError]) -> Iterator[None]:
+    """Raise the RegistryErrors of a table as errors of another kind."""
+    try:
+        yield
+    except RegistryError as error:
+        raise kind(str(error)) from error
 
 
 class _Pump:

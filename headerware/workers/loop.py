@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from headerware.core.closing import Closing
 from headerware.core.commit_metadata import MAX_OWN_BYTES, decode_metadata
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import (
@@ -146,7 +147,7 @@ class Policy:
         """Note that outcomes are committed; in a preview, that they would be committed."""
 
 
-class Worker:
+class Worker(Closing):
     """Let a policy decide about the records of a topic; only :meth:`stop` may be called by any thread.
 
     Args:
@@ -484,12 +485,6 @@ class Worker:
         """Close its clients."""
         self._fetched.close()
         self.reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _place(unit: Unit) -> tuple[TopicPartitionKey, tuple[int, ...]]:

@@ -26,10 +26,11 @@ import os
 import socket
 import time
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import TopicPartition, cimpl
 
+from headerware.core.closing import Closing
 from headerware.core.errors import HeaderwareError
 from headerware.core.printable import printable
 from headerware.kafka.admin import Admin
@@ -89,7 +90,7 @@ class LeaseLostError(HeaderwareError):
     """This process has lost the lease, and no other is known to have it."""
 
 
-class Lease:
+class Lease(Closing):
     """Hold a lease until :meth:`close`, which a thread of its own keeps; for one caller at a time.
 
     Args:
@@ -247,9 +248,3 @@ class Lease:
         self._closing.set()
         self._thread.join()
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

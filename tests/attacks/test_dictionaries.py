@@ -162,8 +162,8 @@ class TestUnknownIds:
     ) -> None:
         cluster.create_topic(topic := uuid.uuid4().hex)
         now = [1e9]
-        conf = {"bootstrap.servers": cluster.bootstrap_servers}
-        store = TopicDictionaryStore(conf, topic, clock=lambda: now[0])
+        options = TopicDictionaries(servers=cluster.bootstrap_servers, topic=topic)
+        store = TopicDictionaryStore(options, clock=lambda: now[0])
         publish(store, trained(), "airports")
         table = store._table
         assert table is not None

@@ -384,7 +384,9 @@ class TestScreen:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("FORCE_COLOR", "1")
-        monkeypatch.setattr("headerware.ops.doctor.native_module", lambda: (None, "not installed"))
+        monkeypatch.setattr(
+            "headerware.ops.doctor.examination.native_module", lambda: (None, "not installed")
+        )
         Path("headerware.toml").write_text(CONFIG, encoding="utf-8")
         soon = datetime.now(UTC) + timedelta(days=5, hours=1)
         edit_keyring(

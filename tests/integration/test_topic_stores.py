@@ -18,7 +18,7 @@ from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Block, Entry, Register
 from headerware.registry.stores.topic import TopicStore
 from headerware.serdes.avro.schema import Fingerprint, Schema
-from headerware.serdes.stores.topic import TopicSchemaStore
+from headerware.serdes.stores.topic import TopicSchemas
 from headerware.topic_table import TopicTable
 from headerware.topic_table.rows import Rows
 from tests.waiting import until
@@ -251,7 +251,8 @@ class TestSchemas:
         topic = second_cluster.topic("schemas", config=AT_ONCE)
         text = json.dumps({"type": "record", "name": "Order", "fields": []})
         schema = Schema(Fingerprint.of(text), text, "Order")
-        store = TopicSchemaStore(conf_of(second_cluster), topic)
+        options = TopicSchemas(servers=second_cluster.servers, topic=topic, config={"log_level": 0})
+        store = options.open()
         with contextlib.closing(store):
             store.put(schema)
             producer = second_cluster.plain_producer()
@@ -263,5 +264,5 @@ class TestSchemas:
                 return 0 not in offsets(second_cluster, topic)
 
             until(compacted, "compaction")
-            with contextlib.closing(TopicSchemaStore(conf_of(second_cluster), topic)) as late:
+            with contextlib.closing(options.open()) as late:
                 assert late.get(schema.fingerprint) == text

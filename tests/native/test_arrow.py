@@ -24,9 +24,7 @@ from headerware import Chain, Headers, Record
 from headerware.core import native, runner
 from headerware.core.batch import ArrowColumn, Batch
 from headerware.interceptors import Compress, Dedup, Encrypt, HeaderIds, Lineage, Sign, Slice, Trail
-from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
-from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge.chain_source import ChainSource, TaskSpec
 from headerware.spark_bridge.executors import open_chain
 from headerware.spark_bridge.executors.decoding import decode_rows
@@ -40,10 +38,10 @@ from headerware.spark_bridge.frames.schema import (
     with_columns,
     with_status,
 )
+from tests.native.test_equal import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 NOW = 1_760_000_000_000
 ROWS = 120
@@ -65,19 +63,10 @@ OF_SPARK = pa.list_(
 LARGE = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
 
 
-@pytest.fixture
-def keyring(tmp_path: Path) -> str:
-    path = tmp_path / "keys.json"
-    edit_keyring(path, lambda keys: with_new_key(keys, "hmac", "hmac-sha256"), create=True)
-    edit_keyring(path, lambda keys: with_new_key(keys, "aes", "aes-256"))
-    return str(path)
-
-
 @pytest.fixture(autouse=True)
 def _steady() -> Iterator[None]:
-    """Let native code try each batch, all tasks have one time, and all sessions one producer id."""
+    """Let all tasks have one time, and all sessions one producer id."""
     with (
-        patch.object(native, "_PAUSE", 0),
         patch.object(open_chain, "wall_clock_ms", lambda: NOW),
         patch("headerware.core.dead_letter._stacktrace", return_value="a line"),
         patch("os.urandom", bytes),
@@ -138,27 +127,16 @@ def with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.Record
     return batch.set_column(batch.schema.get_field_index(name), name, column)
 
 
-class Watched:
+class WatchedArrays(Watched):
     """How many records native code was given as arrays, and how many it took."""
 
-    def __init__(self) -> None:
-        self.given = self.taken = 0
-
-    def watching(self) -> Any:
-        take: Any = native.NativeRun.__call__
-
-        def call(run: native.NativeRun, batch: Batch) -> Batch | None:
-            out: Batch | None = take(run, batch)
-            if all(isinstance(column, ArrowColumn) for column in (batch.values, batch.keys, batch.headers)):
-                self.given += len(batch)
-                self.taken += 0 if out is None else len(batch) - len(out.not_taken)
-                assert out is None or isinstance(out.headers, ArrowColumn)
-            return out
-
-        return patch.object(native.NativeRun, "__call__", call)
+    def count(self, batch: Batch, out: Batch | None) -> None:
+        if all(isinstance(column, ArrowColumn) for column in (batch.values, batch.keys, batch.headers)):
+            super().count(batch, out)
+            assert out is None or isinstance(out.headers, ArrowColumn)
 
 
-def compare(task: Callable[[], Any], batches: Sequence[pa.RecordBatch]) -> Watched:
+def compare(task: Callable[[], Any], batches: Sequence[pa.RecordBatch]) -> WatchedArrays:
     """Compare the columns that a task makes with native code and without, and what it counts."""
 
     def made() -> tuple[pa.Table, Any]:
@@ -167,7 +145,7 @@ def compare(task: Callable[[], Any], batches: Sequence[pa.RecordBatch]) -> Watch
         (opened,) = open_chain._open_chains.values()
         return pa.Table.from_batches(found), opened.session.stats()
 
-    watched = Watched()
+    watched = WatchedArrays()
     with watched.watching():
         mine, counts = made()
     with patch.object(runner, "native_module", return_value=(None, "off")):

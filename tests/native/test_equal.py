@@ -267,11 +267,14 @@ class Watched:
 
         def call(run: native.NativeRun, batch: Batch) -> Batch | None:
             out: Batch | None = take(run, batch)
-            self.given += len(batch)
-            self.taken += 0 if out is None else len(batch) - len(out.not_taken)
+            self.count(batch, out)
             return out
 
         return patch.object(native.NativeRun, "__call__", call)
+
+    def count(self, batch: Batch, out: Batch | None) -> None:
+        self.given += len(batch)
+        self.taken += 0 if out is None else len(batch) - len(out.not_taken)
 
 
 def outcomes(

@@ -34,7 +34,7 @@ ALLOWED: Final = {
     "clients/producer.py: errors": RESULT,
     "clients/producer.py: errors[index]": RESULT,
     "clients/producer.py: self._hw_reports.deferred": RAISED_ONCE,
-    "clients/progress.py: PendingDeadLetter.reason": "its job has the record itself, which waits",
+    "clients/progress.py: UnstoredDeadLetter.reason": "its job has the record itself, which waits",
     "clients/refused_records.py: RefusedRecordError.cause": "it is the application's, with its message",
     "core/batch.py: Batch.failures": RESULT,
     "core/batch.py: failures": RESULT,

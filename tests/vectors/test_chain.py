@@ -14,11 +14,11 @@ from opentelemetry.trace import get_current_span
 
 from headerware import Chain, load_chain
 from headerware.core.context import Context
-from headerware.core.dead_letter import PendingDeadLetter
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, HeldBackError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.core.step import PendingDeadLetter
 from headerware.interceptors import extract_context
 
 if TYPE_CHECKING:

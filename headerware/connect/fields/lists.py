@@ -16,14 +16,14 @@ at commas first, then at colons, then at dots. A part keeps its escapes until it
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headerware.connect.config import refuse_quotes
 from headerware.connect.errors import ConnectConfigError
 from headerware.connect.modes import STRICT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headerware.connect.modes import Mode
 
@@ -31,6 +31,8 @@ ESCAPABLE: Final = frozenset("\\.,:!?$\"'")
 """The characters that a backslash may escape."""
 _BACKSLASH: Final = "\\"
 _PAIR: Final = 2
+_L = TypeVar("_L")
+_R = TypeVar("_R")
 
 
 def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
@@ -54,6 +56,15 @@ def pairs(values: Iterable[str], mode: Mode, path: str) -> list[tuple[str, str]]
             raise ConnectConfigError(f"expected pairs like a:b, found {value!r}", path=path)
         made.append((sides[0], sides[1]))
     return made
+
+
+def paired(left: Sequence[_L], right: Sequence[_R], key: str, other_key: str) -> list[tuple[_L, _R]]:
+    """Return the items of two lists in pairs; the keys are those of the lists."""
+    if len(left) != len(right):
+        raise ConnectConfigError(
+            f"expected as many {other_key} as {key}, found {len(right)} and {len(left)}", path=other_key
+        )
+    return list(zip(left, right, strict=True))
 
 
 def split_escaped(text: str, separator: str) -> list[str]:

@@ -63,13 +63,18 @@ def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
             check=_TRUE_OR_FALSE,
             doc=f"Whether the {what} must be there, and not null: true or false.",
         ),
-        ConfigKey(
-            name=MISSING,
-            type="STRING",
-            default="fail",
-            check=one_of("fail", "include", "exclude"),
-            doc=f"Whether to fail, include or exclude if the {what} is missing or null; not with exists.",
-        ),
+        missing_key(f"if the {what} is missing or null; not with exists."),
+    )
+
+
+def missing_key(when: str) -> ConfigKey:
+    """Return the key that decides about a record without the value; ``when`` ends its description."""
+    return ConfigKey(
+        name=MISSING,
+        type="STRING",
+        default="fail",
+        check=one_of("fail", "include", "exclude"),
+        doc=f"Whether to fail, include or exclude {when}",
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.expressions import AbsentValueError, CompiledExpression, Result
 from headerware.connect.modes import STRICT
 from headerware.connect.predicates.base import Predicate
-from headerware.connect.predicates.conditions import MISSING
+from headerware.connect.predicates.conditions import MISSING, missing_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,13 +41,7 @@ class Expression(Predicate):
             check=NOT_EMPTY_TEXT,
             doc="An expression that is true or false.",
         ),
-        ConfigKey(
-            name=MISSING,
-            type="STRING",
-            default="fail",
-            check=one_of("fail", "include", "exclude"),
-            doc="Whether to fail, include or exclude if the expression reads a missing or null part.",
-        ),
+        missing_key("if the expression reads a missing or null part."),
     )
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:

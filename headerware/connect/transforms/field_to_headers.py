@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.data.schema import Schema, Type
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.lists import items
+from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.lists import items, paired
 from headerware.connect.fields.paths import FieldPath, parse_path
 from headerware.connect.fields.rewrites import Edits, check_absent, rewrite
 from headerware.connect.fields.structs import require_map
@@ -75,12 +75,8 @@ class FieldToHeaders(PartTransform):
         super().__init__(config, mode=mode)
         paths = [parse_path(text, STRICT, "fields") for text in self.options["fields"]]
         headers = items(self.options["headers"], STRICT, "headers")
-        if len(paths) != len(headers):
-            raise ConnectConfigError(
-                f"expected as many headers as fields, found {len(headers)} and {len(paths)}", path="headers"
-            )
-        self._edits: Final = Edits(zip(paths, headers, strict=True), "fields")
-        self._headers: Final = list(zip(paths, headers, strict=True))
+        self._headers: Final = paired(paths, headers, "fields", "headers")
+        self._edits: Final = Edits(self._headers, "fields")
         self._moves: Final = self.options["operation"] == "move"
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig, one_of
+from headerware.connect.config import NOT_EMPTY_TEXT, ConfigDef, ConfigKey, StrictConfig
 from headerware.connect.expressions import AbsentValueError, CompiledExpression, Result
 from headerware.connect.modes import STRICT
-from headerware.connect.predicates.conditions import MISSING
+from headerware.connect.predicates.conditions import MISSING, missing_key
 from headerware.connect.transforms.base import Transform
 from headerware.connect.transforms.keys import FILTER_TYPE
 
@@ -43,13 +43,7 @@ class FilterByExpression(Transform):
             doc="An expression that is true or false.",
         ),
         FILTER_TYPE,
-        ConfigKey(
-            name=MISSING,
-            type="STRING",
-            default="fail",
-            check=one_of("fail", "include", "exclude"),
-            doc="Whether to fail, include or exclude if the expression reads a missing or null part.",
-        ),
+        missing_key("if the expression reads a missing or null part."),
     )
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final
 from headerware.connect.config import NOT_EMPTY_LIST, ConfigDef, ConfigKey, one_of
 from headerware.connect.data.schema import Field, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
-from headerware.connect.errors import ConnectConfigError, NullValueError
-from headerware.connect.fields.lists import items
+from headerware.connect.errors import NullValueError
+from headerware.connect.fields.lists import items, paired
 from headerware.connect.fields.paths import ABSENT, FieldPath, parse_path
 from headerware.connect.fields.rewrites import Edits, Node, check_absent, rewrite
 from headerware.connect.fields.structs import another_schema, null_in_required, require_map, require_struct
@@ -67,11 +67,7 @@ class HeaderFrom(PartTransform):
         super().__init__(config, mode=mode)
         names = items(self.options["headers"], mode, "headers")
         paths = [parse_path(text, mode, "fields") for text in self.options["fields"]]
-        if len(names) != len(paths):
-            raise ConnectConfigError(
-                f"expected as many headers as fields, found {len(names)} and {len(paths)}", path="headers"
-            )
-        self._pairs: Final = list(zip(paths, names, strict=True))
+        self._pairs: Final = paired(paths, names, "fields", "headers")
         self._moves: Final = self.options["operation"] == "move"
         self._default: Final[bool] = self.options[REPLACE_NULL_WITH_DEFAULT.name]
         moved = dict.fromkeys(paths if self._moves else ())

@@ -18,7 +18,7 @@ from headerware.connect.config import NOT_EMPTY_LIST, ConfigKey, one_of
 from headerware.connect.data.schema import Schema, SchemaBuilder, validate_value
 from headerware.connect.data.struct import Struct
 from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.lists import items
+from headerware.connect.fields.lists import items, paired
 from headerware.connect.fields.paths import NewField, new_field
 from headerware.connect.fields.structs import (
     altered,
@@ -113,13 +113,9 @@ class HeaderTo(PartTransform):
         super().__init__(config, mode=mode)
         names = items(self.options["headers"], mode, "headers")
         fields = [new_field(text, mode, "fields") for text in self.options["fields"]]
-        if len(names) != len(fields):
-            raise ConnectConfigError(
-                f"expected as many fields as headers, found {len(fields)} and {len(names)}", path="fields"
-            )
+        self._pairs: Final = paired(names, fields, "headers", "fields")
         if len({field.name for field in fields}) < len(fields):
             raise ConnectConfigError("a field is named twice", path="fields")
-        self._pairs: Final = list(zip(names, fields, strict=True))
         self._moved: Final = frozenset(names if self.options["operation"] == "move" else ())
         self._many: Final[str] = self.options["many"]
         self._skips: Final = self.options["missing"] == "skip"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headerware.connect.config import DISTINCT_SOME, ConfigDef, ConfigKey, StrictConfig, one_of
 from headerware.connect.data.schema import Field, Schema, SchemaBuilder, Type
 from headerware.connect.data.struct import Struct, conformed, plain
-from headerware.connect.errors import ConnectConfigError, ConnectDataError
-from headerware.connect.fields.lists import items
+from headerware.connect.errors import ConnectDataError
+from headerware.connect.fields.lists import items, paired
 from headerware.connect.fields.structs import altered, require_map
 from headerware.connect.modes import STRICT
 from headerware.connect.transforms.base import PartTransform, Plan
@@ -59,11 +59,7 @@ class HeadersToField(PartTransform):
         super().__init__(config, mode=mode)
         headers = items(self.options["headers"], STRICT, "headers")
         fields = items(self.options["fields"], STRICT, "fields")
-        if len(headers) != len(fields):
-            raise ConnectConfigError(
-                f"expected as many fields as headers, found {len(fields)} and {len(headers)}", path="fields"
-            )
-        self._names: Final = list(zip(headers, fields, strict=True))
+        self._names: Final = paired(headers, fields, "headers", "fields")
         self._moves: Final = self.options["operation"] == "move"
         self._element: Final = Schema(PRIMITIVES[self.options["type"]], optional=True)
 

@@ -12,7 +12,6 @@ from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
 from headerware.core.native import NativeForm, NativeState
-from headerware.core.topics import TopicPatterns
 from headerware.interceptors.slice.header import HEADER_BYTES, ID_BYTES, MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.reassembly import Reassembler
 
@@ -86,10 +85,6 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     max_pending_messages: Annotated[int, Meta(ge=1)] = 1_000
     expire_ms: Annotated[int, Meta(ge=1)] = 300_000
     max_gap: Annotated[int, Meta(ge=1)] = 20_000
-
-    def cuts(self, topic: str) -> bool:
-        """Return whether this step splits records of a topic."""
-        return TopicPatterns(self.topics).matches(topic)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict one another."""

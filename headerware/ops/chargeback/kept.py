@@ -24,16 +24,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.core.closing import Closing
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.sqlite_file import FileKind
 from headerware.ops.chargeback.reads import unread
 from headerware.ops.chargeback.rules import HOUR_SECONDS, Line, Sum, require_zone, usage_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from headerware.ops.chargeback.usage import Usage
 
 _WAIT_S: Final = 30.0
@@ -118,7 +117,7 @@ class CountedRange(NamedTuple):
     missed: int = 0
 
 
-class KeptUsage:
+class KeptUsage(Closing):
     """Store usage in a file, which is created if it does not exist; for one thread.
 
     Several processes may use the file at once; a process cannot add records that another has counted.
@@ -287,14 +286,6 @@ class KeptUsage:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:

@@ -18,11 +18,12 @@ finds another job's mark.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from confluent_kafka import TopicPartition
 
+from headerware.core.closing import Closing
 from headerware.core.commit_metadata import decode_metadata
 from headerware.core.errors import HeaderwareError, position
 from headerware.kafka.reader import TopicReader
@@ -215,7 +216,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         return TransactionalSender(self.conf, transactional_id, what=what, timeout_s=self.timeout_s)
 
 
-class PartitionCopy:
+class PartitionCopy(Closing):
     """The copy of one partition by a task; for one caller at a time.
 
     Args:
@@ -251,12 +252,6 @@ class PartitionCopy:
     def close(self) -> None:
         """Close the producer; abort an open transaction."""
         self._sender.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def refusal(source: str, record: Record, error: KafkaError) -> str:

@@ -15,8 +15,9 @@ import fcntl
 import sqlite3
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.core.closing import Closing
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.sqlite_file import FileKind
 from headerware.ops.compaction.rules import Rank, Verdict, lost_because
@@ -61,7 +62,7 @@ class Sync(NamedTuple):
     target: int
 
 
-class Winners:
+class Winners(Closing):
     """The winners of a topic's keys; for one caller at a time.
 
     Args:
@@ -250,12 +251,6 @@ class Winners:
             self._connection.close()
         if self._lock is not None:
             self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def offset_in_target(path: str, purpose: str, partition: int, source: int) -> int | None:

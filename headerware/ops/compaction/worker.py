@@ -24,11 +24,12 @@ import logging
 import time
 from collections import Counter, defaultdict
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
+from headerware.core.closing import Closing
 from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
@@ -163,7 +164,7 @@ class _Topic(NamedTuple):
         return float(limit) if limit >= 0 and "delete" in self.configs["cleanup.policy"] else float("inf")
 
 
-class Compaction(Policy):
+class Compaction(Closing, Policy):
     """Copy the records of a topic that a rule keeps, such as the highest version of each key.
 
     For one caller at a time; any thread may call :meth:`stop`.
@@ -748,12 +749,6 @@ class Compaction(Policy):
         self._singles.close()
         if self._verification is not None:
             self._verification.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _words(verdict: Verdict) -> str:

@@ -35,6 +35,7 @@ from opentelemetry.metrics import Observation, get_meter
 
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.live_chain import FollowsFile
+from headerware.clients.raw import TIMED_OUT
 from headerware.core.backoff import Backoff
 from headerware.core.chain import Chain
 from headerware.core.client_chain import followed_file, is_disabled
@@ -500,7 +501,7 @@ class Guard(FollowsFile):
             if waited_s > self._timeout_s:
                 missing = f"{counted(len(reading), 'partition')}, such as {position(*min(reading), None)},"
                 text = f"neither a record nor the end of {missing} came within {self._timeout_s:g} s"
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))  # noqa: SLF001 - a public code
+                raise KafkaException(KafkaError(TIMED_OUT, text))
             self._count(judge.decide())
             self._assignment.learn_lag(consumer, judge)
             tell(self.status())
@@ -742,7 +743,7 @@ class Guard(FollowsFile):
                     text = (
                         f"the records before the committed offsets are not known after {self._timeout_s:g} s"
                     )
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))  # noqa: SLF001 - a public code
+                    raise KafkaException(KafkaError(TIMED_OUT, text))
                 error = message.error()
                 if error is None or kind_of(error) is Kind.END_OF_PARTITION:
                     key = message.topic(), message.partition()

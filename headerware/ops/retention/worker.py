@@ -34,11 +34,12 @@ import logging
 import secrets
 from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from confluent_kafka import KafkaException
 
+from headerware.core.closing import Closing
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
@@ -211,7 +212,7 @@ def _count_deleted(result: RetentionResult, number: int, plan: PartitionPlan) ->
         result.delete_before[number] = plan.delete_before
 
 
-class Retention:
+class Retention(Closing):
     """Remove the expired records of a topic; for one caller at a time. Any thread may call :meth:`stop`.
 
     Args:
@@ -642,9 +643,3 @@ class Retention:
             self._lease = None
         if self._verification is not None:
             self._verification.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

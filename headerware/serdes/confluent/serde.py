@@ -124,7 +124,25 @@ class Confluent(Serde, frozen=True, kw_only=True):
         return _made(self.format.module, self.format.deserializer, shared, reading, subject)
 
 
-class ConfluentAvro(Confluent, frozen=True, kw_only=True):
+class ConfluentText(Confluent, frozen=True, kw_only=True):
+    """Hold the schema of a serde whose schemas are texts."""
+
+    schema: Annotated[Any, path_unless(_is_json)] = None
+
+    def check_files(self) -> None:
+        """Read the schema's file."""
+        _schema(self.schema)
+
+    def open(self, context: SerdeContext) -> OpenConfluent:
+        """Return the functions for one client; the registry is reached with the first record.
+
+        Raises:
+            ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
+        """
+        return self._opened(context, _schema(self.schema))
+
+
+class ConfluentAvro(ConfluentText, frozen=True, kw_only=True):
     """Write and read Avro with confluent-kafka's serdes.
 
     Args:
@@ -138,22 +156,8 @@ class ConfluentAvro(Confluent, frozen=True, kw_only=True):
         "avro", ("AvroSerializer", "schema_str"), ("AvroDeserializer", "schema_str"), min_bytes=6
     )
 
-    schema: Annotated[Any, path_unless(_is_json)] = None
 
-    def check_files(self) -> None:
-        """Read the schema's file."""
-        _schema(self.schema)
-
-    def open(self, context: SerdeContext) -> OpenConfluent:
-        """Return the functions for one client; the registry is reached with the first record.
-
-        Raises:
-            ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
-        """
-        return self._opened(context, _schema(self.schema))
-
-
-class ConfluentJson(Confluent, frozen=True, kw_only=True):
+class ConfluentJson(ConfluentText, frozen=True, kw_only=True):
     """Write and read JSON with a JSON Schema, with confluent-kafka's serdes; both validate.
 
     Args:
@@ -166,20 +170,6 @@ class ConfluentJson(Confluent, frozen=True, kw_only=True):
     format: ClassVar[Format] = Format(
         "json_schema", ("JSONSerializer", "schema_str"), ("JSONDeserializer", "schema_str")
     )
-
-    schema: Annotated[Any, path_unless(_is_json)] = None
-
-    def check_files(self) -> None:
-        """Read the schema's file."""
-        _schema(self.schema)
-
-    def open(self, context: SerdeContext) -> OpenConfluent:
-        """Return the functions for one client; the registry is reached with the first record.
-
-        Raises:
-            ConfigError: confluent-kafka's parts are not installed, or refuse the schema or the settings.
-        """
-        return self._opened(context, _schema(self.schema))
 
 
 class ConfluentProtobuf(Confluent, frozen=True, kw_only=True):

@@ -6,17 +6,14 @@ processes that deposit a schema at once may write it twice; the records are equa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
-    RegistryError,
     SerdeError,
     UnknownSchemaError,
 )
@@ -26,10 +23,7 @@ from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.stores.store import Store
 from headerware.topic_table.rows import Rows
-from headerware.topic_table.table import TIMEOUT_S, TopicTable
-
-if TYPE_CHECKING:
-    import os
+from headerware.topic_table.table import TIMEOUT_S, TopicTable, errors_as
 
 
 class TopicSchemas(Store, frozen=True, kw_only=True):
@@ -61,47 +55,31 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
         Raises:
             SerdeError: librdkafka refuses the properties.
         """
-        return TopicSchemaStore(
-            {**dotted(self.config), "bootstrap.servers": self.servers},
-            self.topic,
-            snapshot=self.snapshot,
-            create=self.create,
-            replication_factor=self.replication_factor,
-            timeout_s=self.timeout_s,
-        )
+        return TopicSchemaStore(self)
 
 
 class TopicSchemaStore:
     """The schemas of a topic; safe for use by several threads and processes at once."""
 
-    def __init__(
-        self,
-        conf: Mapping[str, Any],
-        topic: str,
-        *,
-        snapshot: str | os.PathLike[str] | None = None,
-        create: bool = False,
-        replication_factor: int = -1,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        self._topic: Final = topic
-        self._timeout_s: Final = timeout_s
+    def __init__(self, options: TopicSchemas) -> None:
+        self._topic: Final = options.topic
+        self._timeout_s: Final = options.timeout_s
         self._depositing: Final = Lock()
-        with _errors_as(SerdeError):
+        with errors_as(SerdeError):
             self._table: Final = TopicTable(
-                conf,
-                topic,
+                {**dotted(options.config), "bootstrap.servers": options.servers},
+                options.topic,
                 rows=Rows,
-                snapshot=snapshot,
-                create=create,
-                replication_factor=replication_factor,
+                snapshot=options.snapshot,
+                create=options.create,
+                replication_factor=options.replication_factor,
             )
 
     def get(self, fingerprint: Fingerprint) -> str:
         """Return a schema's text; if it is unknown, read the topic to its end first."""
         text, is_complete = self._text(fingerprint), True
         if text is None:
-            with _errors_as(HeldBackError):
+            with errors_as(HeldBackError):
                 is_complete = self._table.refresh(self._timeout_s)
             text = self._text(fingerprint)
         if text is None:
@@ -110,7 +88,7 @@ class TopicSchemaStore:
 
     def put(self, schema: Schema) -> None:
         """Write a schema, unless the topic has an undamaged copy."""
-        with self._depositing, _errors_as(SerdeError):
+        with self._depositing, errors_as(SerdeError):
             if self._text(schema.fingerprint) is None:
                 self._table.refresh(self._timeout_s)
             if self._text(schema.fingerprint) is None:
@@ -144,11 +122,3 @@ class TopicSchemaStore:
             f"the schema with fingerprint {fingerprint} is not known, and topic {self._topic!r} is out of "
             f"reach (it was last read at {stale:%Y-%m-%d %H:%M:%S} UTC)"
         )
-
-
-@contextmanager
-def _errors_as(kind: type[InterceptorError]) -> Iterator[None]:
-    try:
-        yield
-    except RegistryError as error:
-        raise kind(str(error)) from error

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -12,13 +13,16 @@ from headerware.clients import Consumer, Producer
 from headerware.core.chain import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from confluent_kafka import Message
 
     from headerware.testing import EmbeddedCluster
 
 QUIET = {"log_level": 0}
+MakeProducer = Callable[..., Producer]
+MakeConsumer = Callable[..., Consumer]
+Fill = Callable[..., None]
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def connection(embedded_cluster: EmbeddedCluster) -> dict[str, Any]:
 
 
 @pytest.fixture
-def make_producer(connection: dict[str, Any]) -> Iterator[Callable[..., Producer]]:
+def make_producer(connection: dict[str, Any]) -> Iterator[MakeProducer]:
     """Return a function that makes a producer of interceptors, closed when the test is over."""
     made: list[Producer] = []
 
@@ -53,9 +57,7 @@ def make_producer(connection: dict[str, Any]) -> Iterator[Callable[..., Producer
 
 
 @pytest.fixture
-def make_consumer(
-    connection: dict[str, Any], unique_topic: Callable[[str], str]
-) -> Iterator[Callable[..., Consumer]]:
+def make_consumer(connection: dict[str, Any], unique_topic: Callable[[str], str]) -> Iterator[MakeConsumer]:
     """Return a function that makes a consumer of interceptors, assigned to ``topic`` where that is given."""
     # Some tests make hundreds, and a process has room for a thousand (pthread keys).
     made: WeakSet[Consumer] = WeakSet()
@@ -84,7 +86,7 @@ def make_consumer(
 
 
 @pytest.fixture
-def fill(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+def fill(connection: dict[str, Any], topic: str) -> Fill:
     """Return a function that puts values into the test's topic, past any chain."""
 
     def put(*values: bytes | None, headers: Any = None) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from headerware import Record, RecordMetadata
     from headerware.core.record import Operation
+    from tests.unit.clients.conftest import Fill
+
 
 DEADLINE_S = 60.0
 Result = TypeVar("Result")
@@ -565,7 +567,7 @@ class TestConsume:
         assert ("a", b"b") in found[0].headers()
 
     def test_cancelled_fetches_lose_nothing_and_are_not_told(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
+        self, fill: Fill, reading: dict[str, Any], topic: str
     ) -> None:
         class Hears:
             def on_consume(self, record: Record) -> Record:
@@ -605,7 +607,7 @@ class TestConsume:
         assert cancelled > 10
 
     def test_what_a_cancelled_poll_fetched_is_not_committed(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
+        self, fill: Fill, reading: dict[str, Any], topic: str
     ) -> None:
         fill(b"0", b"1")
 
@@ -648,7 +650,7 @@ class TestConsume:
         assert run(main()) < 30
 
     def test_rebalance_callbacks_may_call_the_consumer(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
+        self, fill: Fill, reading: dict[str, Any], topic: str
     ) -> None:
         fill(b"0", b"1")
         calls: list[str] = []
@@ -671,9 +673,7 @@ class TestConsume:
         assert run(main()) == b"1"
         assert calls == ["assigned", "revoked"]
 
-    def test_on_commit_runs_on_the_loop(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
-    ) -> None:
+    def test_on_commit_runs_on_the_loop(self, fill: Fill, reading: dict[str, Any], topic: str) -> None:
         fill(b"0")
         heard: list[int] = []
 
@@ -691,9 +691,7 @@ class TestConsume:
         run(main())
         assert heard[0] == threading.get_ident()
 
-    def test_iterates_until_it_is_closed(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
-    ) -> None:
+    def test_iterates_until_it_is_closed(self, fill: Fill, reading: dict[str, Any], topic: str) -> None:
         fill(b"0", b"1")
 
         async def main() -> list[Any]:
@@ -723,9 +721,7 @@ class TestConsume:
 
         run(main())
 
-    def test_a_refused_record_is_raised_once(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
-    ) -> None:
+    def test_a_refused_record_is_raised_once(self, fill: Fill, reading: dict[str, Any], topic: str) -> None:
         fill(b"0", headers={"hw.slice": b"nonsense"})
         fill(b"1")
 
@@ -739,9 +735,7 @@ class TestConsume:
 
         assert run(main()) == b"1"
 
-    def test_processing_is_current_in_the_task(
-        self, fill: Callable[..., None], reading: dict[str, Any], topic: str
-    ) -> None:
+    def test_processing_is_current_in_the_task(self, fill: Fill, reading: dict[str, Any], topic: str) -> None:
         fill(b"0")
         current = contextvars.ContextVar("current", default="")
         told: list[BaseException | None] = []

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
-from headerware.clients import Consumer, Producer
+from headerware.clients import Consumer
 from headerware.core.chain import Chain
 from headerware.core.errors import (
     CompressionError,
@@ -24,8 +24,10 @@ from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.unit.clients.conftest import MakeProducer
+
 
 VALUE = b"a value that compresses well, " * 500
 
@@ -110,15 +112,13 @@ class TestACorruptedHeader:
 class TestAnApplicationThatSendsOurHeaders:
     @pytest.mark.parametrize("name", ["hw.sig", "HW.sig", "Hw.x", "hW.TRAIL", "HW.TRAIL", "hw.Trail", "hw."])
     def test_is_refused_in_any_case_of_letters(
-        self, make_producer: Callable[..., Producer], topic: str, name: str
+        self, make_producer: MakeProducer, topic: str, name: str
     ) -> None:
         producer = make_producer(Compress())
         with pytest.raises(HeaderError, match=f"header '{name}' is Headerware's own"):
             producer.produce(topic, b"value", headers={name: b"1"})
 
-    def test_may_send_on_what_stays_on_records(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_may_send_on_what_stays_on_records(self, make_producer: MakeProducer, topic: str) -> None:
         headers = dict.fromkeys(built_in.HEADERS.lineage, b"1")
         producer = make_producer(Compress())
         producer.produce(topic, b"value", headers=headers)

@@ -27,7 +27,7 @@ from headerware.interceptors import Sign, Trail, read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.serdes import Text
-from tests.unit.clients.conftest import take
+from tests.unit.clients.conftest import MakeConsumer, take
 from tests.unit.clients.test_aio import run
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def producer(connection: dict[str, Any]) -> Iterator[Producer]:
 
 
 @pytest.fixture
-def consumer(make_consumer: Callable[..., Consumer], filled: str) -> Consumer:
+def consumer(make_consumer: MakeConsumer, filled: str) -> Consumer:
     return make_consumer(Trail(service="middle"), topic=filled)
 
 
 @pytest.fixture
-def implicit(make_consumer: Callable[..., Consumer], filled: str) -> Consumer:
+def implicit(make_consumer: MakeConsumer, filled: str) -> Consumer:
     return make_consumer(Trail(service="middle"), topic=filled, headerware_processing="implicit")
 
 

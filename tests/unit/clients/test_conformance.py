@@ -559,6 +559,15 @@ async def report(scene: Scene, client: Any, **record: Any) -> Any:
     return got[0] if len(got) == 1 else got
 
 
+async def refusal(scene: Scene, conf: dict[str, Any]) -> Raised | None:
+    """Return what a client raises for a configuration."""
+    try:
+        await scene.client(conf)
+    except Exception as error:  # noqa: BLE001 - any kind of answer is compared
+        return Raised.of(error)
+    return None
+
+
 @behaviour("Producers", "`isinstance` with confluent-kafka's class")
 async def _(scene: Scene) -> Any:
     return isinstance(await scene.client(), getattr(scene.kind.home, scene.kind.name))
@@ -566,15 +575,7 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Producers", "a configuration that is wrong")
 async def _(scene: Scene) -> Any:
-    answers: list[Raised | None] = []
-    for conf in ({"no.such.property": 1}, {"acks": "x"}, {"error_cb": 5}):
-        try:
-            await scene.client(conf)
-        except Exception as error:  # noqa: BLE001 - any kind of answer is compared
-            answers.append(Raised.of(error))
-        else:
-            answers.append(None)
-    return answers
+    return [await refusal(scene, conf) for conf in ({"no.such.property": 1}, {"acks": "x"}, {"error_cb": 5})]
 
 
 @behaviour("Producers", "a delivery report: key, value, partition, offset")
@@ -796,15 +797,10 @@ async def _(scene: Scene) -> Any:
 
 @behaviour("Consumers", "a configuration that is wrong")
 async def _(scene: Scene) -> Any:
-    answers: list[Raised | None] = []
-    for conf in ({"no.such.property": 1}, {"auto.offset.reset": "x"}, {"on_commit": 5}):
-        try:
-            await scene.client(conf)
-        except Exception as error:  # noqa: BLE001 - any kind of answer is compared
-            answers.append(Raised.of(error))
-        else:
-            answers.append(None)
-    return answers
+    return [
+        await refusal(scene, conf)
+        for conf in ({"no.such.property": 1}, {"auto.offset.reset": "x"}, {"on_commit": 5})
+    ]
 
 
 @behaviour("Consumers", "messages: key, value, headers, partition, offset, in order")

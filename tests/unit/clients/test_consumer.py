@@ -19,7 +19,7 @@ from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP, Interceptor
 from headerware.interceptors import Slice
 from tests.committing import commit_stored
-from tests.unit.clients.conftest import committed, take, values
+from tests.unit.clients.conftest import Fill, MakeConsumer, committed, take, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,7 +67,7 @@ class Commits:
 
 class TestConsumeChain:
     def test_changes_what_the_application_sees(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", headers=[("own", b"1")])
         (message,) = take(make_consumer(Upper(), topic=topic), 1)
@@ -76,7 +76,7 @@ class TestConsumeChain:
         assert (message.topic(), message.partition(), message.offset()) == (topic, 0, 0)
 
     def test_gives_none_where_no_headers_are_left(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         class Bare:
             def on_consume(self, record: Record) -> Record:
@@ -85,9 +85,7 @@ class TestConsumeChain:
         fill(b"a", headers=[("own", b"1")])
         assert take(make_consumer(Bare(), topic=topic), 1)[0].headers() is None
 
-    def test_runs_from_right_to_left(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_runs_from_right_to_left(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         class Left:
             def on_consume(self, record: Record) -> Record:
                 return record.with_headers(record.headers.add("left", "1"))
@@ -99,7 +97,7 @@ class TestConsumeChain:
         ]
 
     def test_goes_on_with_the_last_good_record_after_a_skipped_failure(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         class Broken(Interceptor, frozen=True, kw_only=True):
             def on_consume(self, record: Record) -> Record:
@@ -108,9 +106,7 @@ class TestConsumeChain:
         fill(b"a")
         assert values(take(make_consumer(Broken(on_error="skip"), Upper(), topic=topic), 1)) == [b"A"]
 
-    def test_passes_tombstones(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_passes_tombstones(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         class Same:
             def on_consume(self, record: Record) -> Record:
                 return record
@@ -118,9 +114,7 @@ class TestConsumeChain:
         fill(None)
         assert values(take(make_consumer(Same(), topic=topic), 1)) == [None]
 
-    def test_passes_events_as_they_are(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_passes_events_as_they_are(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"a")
         consumer = make_consumer(Upper(), topic=topic, enable_partition_eof=True)
         assert values(take(consumer, 1)) == [b"A"]
@@ -130,9 +124,7 @@ class TestConsumeChain:
         assert error is not None
         assert error.code() == KafkaError._PARTITION_EOF
 
-    def test_passes_events_in_a_batch(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_passes_events_in_a_batch(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Upper(), topic=topic, enable_partition_eof=True)
         found: list[Message] = []
@@ -145,23 +137,21 @@ class TestConsumeChain:
 
 class TestPoll:
     def test_goes_on_through_dropped_records(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"drop", b"drop", b"drop", b"a")
         message = make_consumer(Choose(), topic=topic).poll(60)
         assert message is not None
         assert message.value() == b"a"
 
-    def test_gives_none_at_its_deadline(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_gives_none_at_its_deadline(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"drop")
         started = time.monotonic()
         assert make_consumer(Choose(), topic=topic).poll(1.0) is None
         assert 0.9 < time.monotonic() - started < 30
 
     def test_raises_once_for_a_refused_record(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"bad", b"c")
         consumer = make_consumer(Choose(), topic=topic)
@@ -172,7 +162,7 @@ class TestPoll:
         assert values(take(consumer, 1)) == [b"c"]
 
     def test_counts_a_refused_record_as_consumed(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"bad")
         consumer = make_consumer(Choose(), topic=topic)
@@ -184,7 +174,7 @@ class TestPoll:
             consumer.commit(asynchronous=False)
 
     def test_gives_all_records_of_a_fan_out(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"twice", b"c")
         consumer = make_consumer(Choose(), topic=topic)
@@ -198,7 +188,7 @@ class TestPoll:
 
 class TestConsume:
     def test_gives_the_good_ones_before_a_refused_record_and_raises_next(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"b", b"bad", b"d", b"e")
         consumer = make_consumer(Choose(), topic=topic)
@@ -211,9 +201,7 @@ class TestConsume:
                 found.append(error.offset)
         assert found == [b"a", b"b", 2, b"d", b"e"]
 
-    def test_holds_back_what_was_not_taken(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_holds_back_what_was_not_taken(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"a", b"bad", b"c")
         consumer = make_consumer(Choose(), topic=topic)
         first: list[Message] = []
@@ -228,7 +216,7 @@ class TestConsume:
         assert committed(consumer, topic)[0] == 2
 
     def test_commits_no_position_beyond_what_was_not_taken(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"bad", b"c")
         consumer = make_consumer(Choose(), topic=topic, enable_auto_commit=False)
@@ -248,7 +236,7 @@ class TestConsume:
         assert committed(consumer, topic)[0] == 3
 
     def test_commits_no_message_beyond_siblings_that_were_not_taken(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"twice")
         consumer = make_consumer(Choose(), topic=topic, enable_auto_commit=False)
@@ -260,14 +248,12 @@ class TestConsume:
         assert committed(consumer, topic)[0] == 1
 
     def test_refuses_a_number_that_confluent_kafka_refuses(
-        self, make_consumer: Callable[..., Consumer], topic: str
+        self, make_consumer: MakeConsumer, topic: str
     ) -> None:
         with pytest.raises(ValueError, match="num_messages"):
             make_consumer(Choose(), topic=topic).consume(2_000_000, 0.1)
 
-    def test_uses_batch_hooks(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_uses_batch_hooks(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         sizes: list[int] = []
 
         class Sizes:
@@ -287,7 +273,7 @@ class TestConsume:
 
 class TestInbox:
     def test_forgets_what_a_seek_leaves_behind(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"twice", b"c")
         consumer = make_consumer(Choose(), topic=topic)
@@ -295,9 +281,7 @@ class TestInbox:
         consumer.seek(TopicPartition(topic, 0, 0))
         assert values(take(consumer, 4)) == [b"a", b"twice", b"again", b"c"]
 
-    def test_keeps_what_a_pause_holds(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_keeps_what_a_pause_holds(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"twice")
         consumer = make_consumer(Choose(), topic=topic)
         take(consumer, 1)
@@ -307,7 +291,7 @@ class TestInbox:
         assert values(take(consumer, 1)) == [b"again"]
 
     def test_forgets_what_belonged_to_a_partition_that_went(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         commits = Commits()
         fill(b"twice")
@@ -339,12 +323,7 @@ class TestFiltering:
     )
     @pytest.mark.parametrize("how", ["automatic", "manual"])
     def test_advances_the_offset(
-        self,
-        make_consumer: Callable[..., Consumer],
-        fill: Callable[..., None],
-        topic: str,
-        sent: Any,
-        how: str,
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str, sent: Any, how: str
     ) -> None:
         fill(*sent)
         consumer = make_consumer(
@@ -358,9 +337,7 @@ class TestFiltering:
             assert time.monotonic() < deadline, committed(consumer, topic)
             consumer.poll(0.05)
 
-    def test_in_a_batch_advances_too(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_in_a_batch_advances_too(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"a", b"drop", b"c", b"drop")
         consumer = make_consumer(Choose(), topic=topic)
         found: list[Message] = []
@@ -372,7 +349,7 @@ class TestFiltering:
         assert committed(consumer, topic)[0] == 4
 
     def test_is_the_applications_to_store_where_it_says_so(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"drop", b"c")
         consumer = make_consumer(Choose(), topic=topic, enable_auto_offset_store="false")
@@ -389,7 +366,7 @@ class TestFiltering:
 
 class TestCommits:
     def test_tell_interceptors_once_of_a_synchronous_one(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         commits = Commits()
         fill(b"a")
@@ -401,7 +378,7 @@ class TestCommits:
         assert commits.seen == [[(1, None)]]
 
     def test_tell_interceptors_once_of_an_asynchronous_one(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         commits = Commits()
         fill(b"a")
@@ -415,7 +392,7 @@ class TestCommits:
         assert commits.seen == [[(1, None)]]
 
     def test_tell_interceptors_of_automatic_ones_without_empty_entries(
-        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
+        self, connection: dict[str, Any], fill: Fill, topic: str
     ) -> None:
         commits = Commits()
         own: list[Any] = []
@@ -440,7 +417,7 @@ class TestCommits:
         consumer.close()
 
     def test_tell_interceptors_of_the_one_on_close(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         commits = Commits()
         fill(b"a")
@@ -450,9 +427,7 @@ class TestCommits:
         assert commits.seen == [[(1, None)]]
         assert commits.closed == 1
 
-    def test_that_fail_tell_interceptors_nothing(
-        self, make_consumer: Callable[..., Consumer], topic: str
-    ) -> None:
+    def test_that_fail_tell_interceptors_nothing(self, make_consumer: MakeConsumer, topic: str) -> None:
         commits = Commits()
         consumer = make_consumer(commits, topic=topic)
         with pytest.raises(KafkaException):
@@ -461,7 +436,7 @@ class TestCommits:
         consumer.poll(0.3)
         assert commits.seen == []
 
-    def test_keep_the_applications_metadata(self, make_consumer: Callable[..., Consumer], topic: str) -> None:
+    def test_keep_the_applications_metadata(self, make_consumer: MakeConsumer, topic: str) -> None:
         consumer = make_consumer(Commits(), topic=topic)
         for own in ("mine", "hw1:7:pretended", "hw1:"):
             done = consumer.commit(offsets=[TopicPartition(topic, 0, 1, own)], asynchronous=False)
@@ -473,12 +448,7 @@ class TestCommits:
         [((None, None, False), {}), ((), {"asynchronous": False}), ((), {"async": False})],
     )
     def test_take_every_form_of_the_call(
-        self,
-        make_consumer: Callable[..., Consumer],
-        fill: Callable[..., None],
-        topic: str,
-        arguments: Any,
-        keywords: Any,
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str, arguments: Any, keywords: Any
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Commits(), topic=topic)
@@ -486,7 +456,7 @@ class TestCommits:
         assert [offset.offset for offset in consumer.commit(*arguments, **keywords)] == [1]
 
     def test_refuse_what_confluent_kafka_refuses(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Commits(), topic=topic)
@@ -503,7 +473,7 @@ class TestCommits:
 
 class TestTimeout:
     def test_of_consume_lasts_for_the_whole_timeout_beside_a_chain_that_is_polled(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Slice(), topic=topic)
@@ -513,7 +483,7 @@ class TestTimeout:
         late.join()
 
     def test_of_consume_ends_with_the_timeout(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Slice(), topic=topic)
@@ -525,7 +495,7 @@ class TestTimeout:
 
 class TestLifecycle:
     def test_tells_when_a_message_has_been_processed(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         seen: list[tuple[Any, Any]] = []
 
@@ -550,8 +520,8 @@ class TestLifecycle:
     @pytest.mark.parametrize("batches", [False, True])
     def test_tells_of_each_receive(
         self,
-        make_consumer: Callable[..., Consumer],
-        fill: Callable[..., None],
+        make_consumer: MakeConsumer,
+        fill: Fill,
         topic: str,
         batches: bool,  # noqa: FBT001 - parametrized
     ) -> None:
@@ -574,13 +544,13 @@ class TestLifecycle:
         assert {operation.name for operation in seen} == {"receive"}
 
     def test_gives_no_state_where_there_is_none(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Upper(), topic=topic)
         assert consumer.local(take(consumer, 1)[0]) == {}
 
-    def test_closes_interceptors_once(self, make_consumer: Callable[..., Consumer]) -> None:
+    def test_closes_interceptors_once(self, make_consumer: MakeConsumer) -> None:
         commits = Commits()
         with make_consumer(commits) as consumer:
             pass
@@ -590,7 +560,7 @@ class TestLifecycle:
             consumer.poll(0)
 
     def test_gives_nothing_any_more_once_it_is_closed(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"twice")
         consumer = make_consumer(Choose(), topic=topic, enable_auto_offset_store=False)
@@ -606,7 +576,7 @@ class TestLifecycle:
         assert commits.closed == 1
 
     def test_goes_without_the_cycle_collector(
-        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
+        self, connection: dict[str, Any], fill: Fill, topic: str
     ) -> None:
         commits = Commits()
         fill(b"a")
@@ -626,9 +596,7 @@ class TestLifecycle:
             gc.enable()
         assert commits.closed == 1
 
-    def test_counts(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> None:
+    def test_counts(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> None:
         fill(b"a")
         consumer = make_consumer(Upper(), topic=topic)
         take(consumer, 1)
@@ -646,7 +614,7 @@ class TestLifecycle:
 
 class TestRebalance:
     def test_forgets_partitions_after_the_applications_callback(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         order: list[str] = []
 
@@ -669,14 +637,12 @@ class TestRebalance:
         consumer.close()
         assert order == ["assign True", "application", "interceptor"]
 
-    def test_refuses_a_callback_that_cannot_be_called(
-        self, make_consumer: Callable[..., Consumer], topic: str
-    ) -> None:
+    def test_refuses_a_callback_that_cannot_be_called(self, make_consumer: MakeConsumer, topic: str) -> None:
         with pytest.raises(TypeError, match="on_revoke expects a callable"):
             make_consumer(Upper()).subscribe([topic], on_revoke=5)  # type: ignore[arg-type]
 
     def test_begins_where_the_application_says(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Upper())
@@ -726,7 +692,7 @@ class TestRaw:
         proxy.close()
 
     def test_stores_offsets_as_confluent_kafka_does(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"a")
         consumer = make_consumer(topic=topic)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -15,10 +15,7 @@ from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
 from headerware.interceptors import Slice
 from tests.committing import commit_stored
-from tests.unit.clients.conftest import committed, take, values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.unit.clients.conftest import Fill, MakeConsumer, committed, take, values
 
 
 class TestDeadLetters:
@@ -29,11 +26,7 @@ class TestDeadLetters:
             return record
 
     def test_are_published_and_passed(
-        self,
-        connection: dict[str, Any],
-        make_consumer: Callable[..., Consumer],
-        fill: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         fill(b"bad", b"b")
         consumer = make_consumer(self.Careful(on_error="dead_letter"), topic=topic)
@@ -49,7 +42,7 @@ class TestDeadLetters:
         assert ("__connect.errors.offset", b"0") in (dead_letter.headers() or [])
 
     def test_hold_everything_back_until_they_are_stored(
-        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
+        self, connection: dict[str, Any], fill: Fill, topic: str
     ) -> None:
         fill(b"a", b"bad", b"c")
         chain = Chain([self.Careful(on_error="dead_letter", dead_letter_topic="not a topic's name")])
@@ -73,7 +66,7 @@ class TestDeadLetters:
         consumer.close()
 
     def test_that_cannot_be_stored_cost_no_place_in_the_group(
-        self, connection: dict[str, Any], fill: Callable[..., None], topic: str
+        self, connection: dict[str, Any], fill: Fill, topic: str
     ) -> None:
         fill(b"bad")
         # Once more if the machine was too busy to poll in time.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.record import RecordMetadata
+    from tests.unit.clients.conftest import MakeProducer
+
 
 SECRET = b"hunter2"
 NOWHERE = {"bootstrap.servers": "localhost:1", "message.timeout.ms": 50, "linger.ms": 0, "log_level": 0}
@@ -29,7 +31,7 @@ NOWHERE = {"bootstrap.servers": "localhost:1", "message.timeout.ms": 50, "linger
 
 class TestReports:
     def test_carry_the_applications_key_value_and_headers(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         class Encode:
             def on_send(self, record: Record) -> Record:
@@ -45,7 +47,7 @@ class TestReports:
         assert message.offset() == 0
 
     def test_without_a_callback_keep_nothing_of_the_applications_in_flight(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         class Shrink:
             def on_send(self, record: Record) -> Record:
@@ -60,7 +62,7 @@ class TestReports:
         producer.flush(60)
         assert [(record.value, error) for record, _, error in acks.seen] == [(b"small", None)] * 2
 
-    def test_give_none_for_no_headers(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_give_none_for_no_headers(self, make_producer: MakeProducer, topic: str) -> None:
         seen, report = reports()
         producer = make_producer(Stamp())
         producer.produce(topic, b"value", on_delivery=report)
@@ -111,7 +113,7 @@ class TestReports:
         assert not caplog.messages
 
     def test_raise_the_callbacks_own_error_with_its_traceback(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         def report(_error: Any, message: Any) -> None:
             message.value()["id"]  # C raises this TypeError
@@ -122,9 +124,7 @@ class TestReports:
             producer.flush(60)
         assert raised.traceback[-1].name == "report"
 
-    def test_refuse_a_coroutine_function_as_callback(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_refuse_a_coroutine_function_as_callback(self, make_producer: MakeProducer, topic: str) -> None:
         async def report(*_: Any) -> None:
             raise AssertionError
 
@@ -150,7 +150,7 @@ class TestReports:
         assert [message.value() for _, message in own] == [b"own"]
 
     def test_of_successes_are_left_out_where_only_errors_are_wanted(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         acks = Acks()
         seen, report = reports()
@@ -160,9 +160,7 @@ class TestReports:
         assert seen == []
         assert len(acks.seen) == 1
 
-    def test_that_raise_do_not_stop_the_others(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_that_raise_do_not_stop_the_others(self, make_producer: MakeProducer, topic: str) -> None:
         seen: list[Any] = []
 
         def report(error: KafkaError | None, message: Message) -> None:
@@ -177,9 +175,7 @@ class TestReports:
         producer.flush(60)
         assert sorted(seen) == [b"a", b"b"]
 
-    def test_of_a_dropped_record_is_queued_and_counted(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_of_a_dropped_record_is_queued_and_counted(self, make_producer: MakeProducer, topic: str) -> None:
         seen, report = reports()
         producer = make_producer(Drop())
         producer.produce(topic, "value", "key", headers={"own": "1"}, callback=report)
@@ -193,16 +189,14 @@ class TestReports:
         assert message.headers() == [("own", b"1")]
         assert len(producer) == 0
 
-    def test_of_a_dropped_record_comes_out_of_flush(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_of_a_dropped_record_comes_out_of_flush(self, make_producer: MakeProducer, topic: str) -> None:
         seen, report = reports()
         producer = make_producer(Drop())
         producer.produce(topic, b"value", callback=report)
         assert producer.flush(60) == 0
         assert len(seen) == 1
 
-    def test_may_produce_again(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_may_produce_again(self, make_producer: MakeProducer, topic: str) -> None:
         seen: list[Any] = []
         producer = make_producer(Halves(), Acks())
 
@@ -223,7 +217,7 @@ class TestAcknowledgements:
         assert len(acks.seen) == 1
         return acks.seen[0]
 
-    def test_of_a_delivered_record(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_of_a_delivered_record(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         producer = make_producer(Stamp("a"), acks)
         producer.produce(topic, b"value", partition=0)
@@ -234,7 +228,7 @@ class TestAcknowledgements:
         assert metadata.timestamp_ms is not None
         assert record.headers == (("a", b"1"),)
 
-    def test_comes_before_the_callback(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_comes_before_the_callback(self, make_producer: MakeProducer, topic: str) -> None:
         order: list[str] = []
 
         class First:
@@ -246,7 +240,7 @@ class TestAcknowledgements:
         producer.flush(60)
         assert order == ["interceptor", "application"]
 
-    def test_of_a_full_queue(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_of_a_full_queue(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         producer = make_producer(acks, queue_buffering_max_messages=1)
         producer.produce(topic, b"a")
@@ -254,13 +248,13 @@ class TestAcknowledgements:
             producer.produce(topic, b"b")
         assert isinstance(self.only(acks)[2], BufferError)
 
-    def test_of_a_record_that_is_too_large(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_of_a_record_that_is_too_large(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         with pytest.raises(KafkaException):
             make_producer(acks).produce(topic, b"x" * 2_000_000)
         assert self.only(acks)[2].args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
-    def test_of_a_bad_state(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_of_a_bad_state(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         with pytest.raises(KafkaException):
             make_producer(acks, transactional_id="bad-state").produce(topic, b"value")
@@ -274,7 +268,7 @@ class TestAcknowledgements:
         assert self.only(acks)[2].args[0].code() == KafkaError._PURGE_QUEUE
 
     def test_of_an_aborted_record(
-        self, make_producer: Callable[..., Producer], topic: str, unique_topic: Callable[[str], str]
+        self, make_producer: MakeProducer, topic: str, unique_topic: Callable[[str], str]
     ) -> None:
         acks = Acks()
         producer = make_producer(acks, transactional_id=unique_topic("tx"))
@@ -285,7 +279,7 @@ class TestAcknowledgements:
         assert self.only(acks)[2].args[0].code() == KafkaError._PURGE_QUEUE
 
     def test_of_a_committed_record(
-        self, make_producer: Callable[..., Producer], topic: str, unique_topic: Callable[[str], str]
+        self, make_producer: MakeProducer, topic: str, unique_topic: Callable[[str], str]
     ) -> None:
         acks = Acks()
         producer = make_producer(acks, transactional_id=unique_topic("tx"))
@@ -296,7 +290,7 @@ class TestAcknowledgements:
         assert self.only(acks)[2] is None
 
     def test_of_a_transaction_comes_before_its_end_is_told(
-        self, make_producer: Callable[..., Producer], topic: str, unique_topic: Callable[[str], str]
+        self, make_producer: MakeProducer, topic: str, unique_topic: Callable[[str], str]
     ) -> None:
         heard: list[str] = []
 
@@ -329,11 +323,7 @@ class TestAcknowledgements:
 
     @pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
     def test_cannot_end_a_transaction(
-        self,
-        make_producer: Callable[..., Producer],
-        topic: str,
-        unique_topic: Callable[[str], str],
-        name: str,
+        self, make_producer: MakeProducer, topic: str, unique_topic: Callable[[str], str], name: str
     ) -> None:
         producer = make_producer(Stamp(), transactional_id=unique_topic("tx"))
         producer.init_transactions(10)
@@ -351,16 +341,14 @@ class TestAcknowledgements:
         assert [failure.args[0].code() for failure in raised] == [KafkaError._STATE]
         producer.commit_transaction(10)
 
-    def test_of_a_dropped_record(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_of_a_dropped_record(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         producer = make_producer(Drop(), acks)
         producer.produce(topic, b"value")
         producer.flush(60)
         assert self.only(acks)[2].args[0].code() == KafkaError.POLICY_VIOLATION
 
-    def test_of_a_refused_record_has_the_last_good_one(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_of_a_refused_record_has_the_last_good_one(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         with pytest.raises(InterceptorError):
             make_producer(Stamp("a"), Refuse(), acks).produce(topic, b"bad")
@@ -368,9 +356,7 @@ class TestAcknowledgements:
         assert isinstance(error, InterceptorError)
         assert record.headers == (("a", b"1"),)
 
-    def test_of_a_record_with_a_reserved_header(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_of_a_record_with_a_reserved_header(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         with pytest.raises(HeaderwareError):
             make_producer(acks).produce(topic, b"value", headers={"hw.sig": b"forged"})

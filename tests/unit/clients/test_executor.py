@@ -20,7 +20,7 @@ from headerware.core.context import Context
 from headerware.core.errors import ConfigError, InterceptorError, ReassemblyError
 from headerware.core.record import Operation, Record
 from headerware.interceptors import Metrics, Slice
-from tests.unit.clients.conftest import committed, take
+from tests.unit.clients.conftest import Fill, MakeConsumer, MakeProducer, committed, take
 from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
 from tests.unit.interceptors.test_metrics import set_provider
 from tests.waiting import until
@@ -102,7 +102,7 @@ def committed_of(consumer: Consumer, topic: str) -> int:
 
 class TestLanes:
     def test_keeps_the_order_of_keys_and_works_in_parallel(
-        self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Consumer]
+        self, connection: dict[str, Any], topic: str, make_consumer: MakeConsumer
     ) -> None:
         with Producer(connection) as producer:
             for number in range(60):
@@ -131,7 +131,7 @@ class TestLanes:
         assert consumer.stats()["client"]["processed"] == 60
 
     def test_commits_nothing_behind_a_record_at_work(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"slow", b"b", b"c")
         consumer = make_consumer(topic=topic, headerware_processing="explicit", auto_commit_interval_ms=10)
@@ -157,7 +157,7 @@ class TestLanes:
 
     @pytest.mark.parametrize("auto_commit", [True, False])
     def test_commits_by_itself_whatever_the_client_does(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer], auto_commit: Any
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, auto_commit: Any
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(
@@ -166,16 +166,12 @@ class TestLanes:
         consumer.run(Seen(consumer, 2))
         assert committed_of(consumer, topic) == 2
 
-    def test_needs_a_chain_or_the_key(self, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+    def test_needs_a_chain_or_the_key(self, topic: str, make_consumer: MakeConsumer) -> None:
         with pytest.raises(ConfigError, match=r"headerware\.processing = 'explicit'"):
             make_consumer(topic=topic).run(print)
 
     def test_works_with_a_chain_from_code_that_is_switched_off(
-        self,
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
-        monkeypatch: pytest.MonkeyPatch,
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         fill(b"a")
@@ -184,19 +180,19 @@ class TestLanes:
         consumer.run(seen)
         assert seen.values == [b"a"]
 
-    def test_refuses_a_coroutine_function(self, make_consumer: Callable[..., Consumer]) -> None:
+    def test_refuses_a_coroutine_function(self, make_consumer: MakeConsumer) -> None:
         async def handle(message: Message) -> None:
             """Never run."""
 
         with pytest.raises(TypeError, match="coroutine function"):
             make_consumer(RefusesBad()).run(handle)
 
-    def test_refuses_what_is_no_function(self, make_consumer: Callable[..., Consumer]) -> None:
+    def test_refuses_what_is_no_function(self, make_consumer: MakeConsumer) -> None:
         with pytest.raises(TypeError, match=r"^expected a function as handler, found str$"):
             make_consumer(RefusesBad()).run("handle")  # type: ignore[arg-type]
 
     def test_warns_of_a_consumer_that_has_not_subscribed(
-        self, topic: str, make_consumer: Callable[..., Consumer], caplog: pytest.LogCaptureFixture
+        self, topic: str, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         for number, prepare in enumerate((Consumer.stop, lambda it: it.subscribe([topic]), None)):
             consumer = make_consumer(RefusesBad(), topic=None if prepare else topic)
@@ -211,7 +207,7 @@ class TestLanes:
             caplog.clear()
 
     def test_surrounds_each_record_on_its_worker(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a", b"b")
         observer = Observer()
@@ -221,7 +217,7 @@ class TestLanes:
         assert {name.rpartition("-")[0] for _, name in observer.entered} == {"headerware-worker"}
 
     def test_pauses_what_is_crowded_and_goes_on(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(*[b"%d" % number for number in range(30)])
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
@@ -244,7 +240,7 @@ class TestLanes:
         assert consumer._hw_delivery.application_paused == set()
 
     def test_processes_whole_messages_of_slices_and_commits_behind_them(
-        self, topic: str, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer]
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer
     ) -> None:
         slices = Slice(max_bytes=1_000)
         producer = make_producer(slices)
@@ -261,7 +257,7 @@ class TestLanes:
 
 class TestFailures:
     def test_raise_ends_run_before_the_record(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a", b"bad", b"c")
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
@@ -269,9 +265,7 @@ class TestFailures:
             consumer.run(Seen(consumer, 99))
         assert committed_of(consumer, topic) == 1
 
-    def test_skip_goes_on_after_it(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_skip_goes_on_after_it(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         fill(b"a", b"bad", b"c")
         observer = Observer()
         consumer = make_consumer(observer, topic=topic)
@@ -283,7 +277,7 @@ class TestFailures:
         assert observer.processed == [(b"a", None), (b"bad", "ValueError"), (b"c", None)]
 
     def test_tries_again_in_order_and_tells_of_the_end_once(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"bad", b"b")
         observer = Observer()
@@ -295,9 +289,7 @@ class TestFailures:
         assert len(observer.entered) == 4
         assert consumer.stats()["client"]["retried"] == 2
 
-    def test_gives_up_after_the_attempts(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_gives_up_after_the_attempts(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         fill(b"bad")
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
         seen = Seen(consumer, 99)
@@ -310,8 +302,8 @@ class TestFailures:
         self,
         connection: dict[str, Any],
         topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
+        fill: Fill,
+        make_consumer: MakeConsumer,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         fill(b"xbad", b"xc", headers=[("tenant", b"north")])
@@ -333,11 +325,7 @@ class TestFailures:
         assert logged.endswith("(dead_lettered; further ones for this reason are only counted)")
 
     def test_dead_letter_of_a_message_in_slices_is_whole(
-        self,
-        connection: dict[str, Any],
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        self, connection: dict[str, Any], topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer
     ) -> None:
         slices = Slice(max_bytes=1_000)
         value = b"x" * 3_000
@@ -355,12 +343,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("on_failure", ["raise", "skip", "dead_letter"])
     def test_answers_for_refused_records_in_the_same_way(
-        self,
-        connection: dict[str, Any],
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
-        on_failure: Any,
+        self, connection: dict[str, Any], topic: str, fill: Fill, make_consumer: MakeConsumer, on_failure: Any
     ) -> None:
         fill(b"xa", b"refused", b"xc")
         consumer = make_consumer(RefusesBad(), topic=topic)
@@ -379,7 +362,7 @@ class TestFailures:
             assert dict(letter.headers() or [])["__connect.errors.stage"] == b"ON_CONSUME"
 
     def test_dead_letter_that_cannot_be_stored_is_tried_again(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"xbad", b"xb")
         consumer = make_consumer(RefusesBad(), topic=topic)
@@ -402,11 +385,7 @@ class TestFailures:
         assert committed_of(consumer, topic) == 2
 
     def test_that_cannot_be_stored_may_be_given_up(
-        self,
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
-        caplog: pytest.LogCaptureFixture,
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         fill(b"xbad", b"refused", b"xb")
         hears = HearsStops()
@@ -431,7 +410,7 @@ class TestFailures:
 
 class TestHandlers:
     def test_may_call_the_consumer_while_no_records_come(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"xa")
         consumer = make_consumer(RefusesBad(), topic=topic)
@@ -465,7 +444,7 @@ class HearsStops:
 
 class TestWhatIsTold:
     def test_interceptors_hear_of_a_record_when_a_handler_gets_it_first(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         class Hears:
             def on_consume(self, record: Record) -> Record:
@@ -501,12 +480,7 @@ class TestWhatIsTold:
         ("on_failure", "outcome"), [("skip", "skipped"), ("dead_letter", "dead_lettered")]
     )
     def test_interceptors_hear_once_of_each_record_that_is_given_up(
-        self,
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
-        on_failure: Any,
-        outcome: str,
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, on_failure: Any, outcome: str
     ) -> None:
         fill(b"xbad", b"refused", b"xc")
         hears = HearsStops()
@@ -523,11 +497,7 @@ class TestWhatIsTold:
         assert consumer.stats()["client"][outcome] == 2
 
     def test_metrics_count_them(
-        self,
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
-        monkeypatch: pytest.MonkeyPatch,
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         metrics = SeenMetrics()
         provider = MeterProvider([metrics.reader], shutdown_on_exit=False)
@@ -539,7 +509,7 @@ class TestWhatIsTold:
         assert found == {("processing", "dead_lettered", "ValueError"): 1}
         provider.shutdown()
 
-    def test_counts_are_there_from_the_beginning(self, make_consumer: Callable[..., Consumer]) -> None:
+    def test_counts_are_there_from_the_beginning(self, make_consumer: MakeConsumer) -> None:
         client = make_consumer(RefusesBad()).stats()["client"]
         assert {name: client[name] for name in ("processed", "retried", "skipped", "dead_lettered")} == {
             "processed": 0,
@@ -555,8 +525,8 @@ class TestErrorsWithoutARecord:
         self,
         connection: dict[str, Any],
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         on_failure: Any,
     ) -> None:
         first, *_ = Chain([Slice(max_bytes=1_000)]).open(Context()).send([Record(topic, b"x" * 3_000)])
@@ -580,9 +550,7 @@ class TestErrorsWithoutARecord:
         assert b"1 of 4 slices came" in headers["__connect.errors.exception.message"]
         assert committed_of(consumer, topic) == 2
 
-    def test_an_error_of_no_topic_ends_run(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_an_error_of_no_topic_ends_run(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         class Fails:
             def on_consume(self, record: Record) -> Record:
                 return record
@@ -618,11 +586,7 @@ def stops_after(consumer: Consumer, count: str) -> Iterator[None]:
 
 class TestRecordsFromBefore:
     def test_have_dead_letters_as_they_were_on_the_wire(
-        self,
-        connection: dict[str, Any],
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
+        self, connection: dict[str, Any], topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"xa", b"refused", b"xbad", b"xc")
         consumer = make_consumer(RefusesBad(), topic=topic)
@@ -636,11 +600,7 @@ class TestRecordsFromBefore:
         assert committed_of(consumer, topic) == 4
 
     def test_messages_in_slices_are_whole(
-        self,
-        connection: dict[str, Any],
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        self, connection: dict[str, Any], topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer
     ) -> None:
         slices, value = Slice(max_bytes=1_000), b"x" * 3_000
         producer = make_producer(slices)
@@ -667,8 +627,8 @@ class TestSeek:
         self,
         connection: dict[str, Any],
         topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
+        fill: Fill,
+        make_consumer: MakeConsumer,
         where: str,
         target: int,
     ) -> None:
@@ -716,7 +676,7 @@ class TestSeek:
             assert committed_of(consumer, topic) == 10
 
     def test_refuses_a_partition_that_is_not_assigned(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a")
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
@@ -727,8 +687,8 @@ class TestSeek:
         self,
         connection: dict[str, Any],
         topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
+        fill: Fill,
+        make_consumer: MakeConsumer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         def seek(partition: TopicPartition) -> None:
@@ -774,11 +734,7 @@ class TestOffsetsOfTheApplication:
         ],
     )
     def test_are_refused_while_it_runs(
-        self,
-        topic: str,
-        fill: Callable[..., None],
-        make_consumer: Callable[..., Consumer],
-        call: Callable[[Consumer, Message], object],
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, call: Callable[[Consumer, Message], object]
     ) -> None:
         fill(b"a", b"b")
         conf = {"headerware_processing": "explicit", "enable_auto_offset_store": False}
@@ -794,7 +750,7 @@ class TestOffsetsOfTheApplication:
 
 class TestDeserializing:
     def test_runs_on_objects_and_answers_for_payloads_that_do_not_fit(
-        self, connection: dict[str, Any], topic: str, fill: Callable[..., None], unique_topic: Any
+        self, connection: dict[str, Any], topic: str, fill: Fill, unique_topic: Any
     ) -> None:
         fill(b'{"n": 1}', b"{", b'{"n": 2}')
         consumer = DeserializingConsumer(
@@ -817,7 +773,7 @@ class TestDeserializing:
 
 class TestStop:
     def test_without_a_timeout_says_nothing_if_nothing_is_at_work(
-        self, topic: str, make_consumer: Callable[..., Consumer], caplog: pytest.LogCaptureFixture
+        self, topic: str, make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
     ) -> None:
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
         consumer.stop()
@@ -825,7 +781,7 @@ class TestStop:
         assert "not finished" not in caplog.text
 
     def test_ends_the_workers_if_one_of_them_cannot_begin(
-        self, topic: str, make_consumer: Callable[..., Consumer], monkeypatch: pytest.MonkeyPatch
+        self, topic: str, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class NoThread(threading.Thread):
             def start(self) -> None:
@@ -842,9 +798,7 @@ class TestStop:
         assert len(started) == 2
         assert not any(thread.is_alive() for thread in started)
 
-    def test_counts_what_ends_later(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_counts_what_ends_later(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         def handle(_: Message) -> None:
             consumer.stop()
             assert go_on.wait(60)
@@ -857,7 +811,7 @@ class TestStop:
         until(lambda: consumer.stats()["client"]["processed"] == 1)
 
     def test_what_was_read_and_not_processed_is_read_again(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(*[b"%d" % number for number in range(40)])
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
@@ -874,7 +828,7 @@ class TestStop:
         assert committed_of(consumer, topic) == 40
 
     def test_finishes_what_is_at_work_within_a_time(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
@@ -897,7 +851,7 @@ class TestStop:
         assert committed_of(consumer, topic) == 0
 
     def test_a_callback_that_raises_meanwhile_loses_nothing(
-        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
+        self, connection: dict[str, Any], topic: str, fill: Fill
     ) -> None:
         fill(b"a", b"b", b"c")
         values: list[bytes | None] = []
@@ -943,7 +897,7 @@ class TestStop:
 
 
 def test_goes_on_with_another_chain(
-    connection: dict[str, Any], topic: str, fill: Callable[..., None], tmp_path: Path
+    connection: dict[str, Any], topic: str, fill: Fill, tmp_path: Path
 ) -> None:
     file = tmp_path / "chain.toml"
     file.write_text('[[interceptors]]\ntype = "trail"\nservice = "a"\n')

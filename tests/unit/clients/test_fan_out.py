@@ -16,14 +16,14 @@ from headerware.interceptors import Slice
 from tests.unit.clients.sending import Acks, Drop, Halves, reports, wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from confluent_kafka import Message
+
+    from tests.unit.clients.conftest import MakeProducer
 
 
 class TestFanOut:
     def test_gives_one_report_after_the_last_slice(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         acks = Acks()
         seen, report = reports()
@@ -53,7 +53,7 @@ class TestFanOut:
         producer.close()
 
     def test_is_refused_before_the_first_slice_where_the_queue_could_never_hold_it(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         acks = Acks()
         producer = make_producer(Halves(), acks, queue_buffering_max_messages=3)
@@ -62,7 +62,7 @@ class TestFanOut:
         assert len(producer) == 0
         assert [type(error) for _, _, error in acks.seen] == [BufferError]
 
-    def test_waits_for_room(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_waits_for_room(self, make_producer: MakeProducer, topic: str) -> None:
         seen, report = reports()
         producer = make_producer(Halves(), queue_buffering_max_messages=3)
         for value in (b"abc", b"def", b"ghi"):
@@ -71,9 +71,7 @@ class TestFanOut:
         assert sorted(message.value() for _, message in seen) == [b"abc", b"def", b"ghi"]
         assert producer.stats()["client"]["waits_for_room"] > 0
 
-    def test_does_not_wait_for_room_inside_a_callback(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_does_not_wait_for_room_inside_a_callback(self, make_producer: MakeProducer, topic: str) -> None:
         heard: list[str] = []
         producer = make_producer(Halves(), queue_buffering_max_messages=3)
 
@@ -89,9 +87,7 @@ class TestFanOut:
         # How many of them fit is librdkafka's to count, and versions differ.
         assert set(heard) == {"full"}
 
-    def test_fails_as_one_where_a_slice_is_refused(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_fails_as_one_where_a_slice_is_refused(self, make_producer: MakeProducer, topic: str) -> None:
         class Uneven:
             def on_send(self, record: Record) -> list[Record]:
                 return [record, record.replace(value=b"x" * 2_000_000)]
@@ -105,7 +101,7 @@ class TestFanOut:
         assert seen == []
         assert [type(error) for _, _, error in acks.seen] == [KafkaException]
 
-    def test_that_turns_out_empty_is_a_drop(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_that_turns_out_empty_is_a_drop(self, make_producer: MakeProducer, topic: str) -> None:
         class Nothing:
             def on_send(self, record: Record) -> FanOut:
                 return FanOut(1, lambda: iter(()))
@@ -117,7 +113,7 @@ class TestFanOut:
         assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
 
     def test_fails_as_one_where_a_slice_is_dropped_further_on(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         class Second:
             role = Role.PROTECT
@@ -136,9 +132,7 @@ class TestFanOut:
         assert seen == []
         assert [type(error) for _, _, error in acks.seen] == [InterceptorError]
 
-    def test_is_a_drop_where_all_slices_are_dropped(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_is_a_drop_where_all_slices_are_dropped(self, make_producer: MakeProducer, topic: str) -> None:
         seen, report = reports()
         producer = make_producer(Slice(max_bytes=1_000), Drop())
         producer.produce(topic, b"x" * 3_000, callback=report)

@@ -22,7 +22,7 @@ from headerware.kafka.messages import record_of
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.ops.audit import compare, read_reports
 from headerware.testing.faults import Faults, InjectedError
-from tests.unit.clients.conftest import committed, take, values
+from tests.unit.clients.conftest import Fill, committed, take, values
 from tests.unit.clients.test_aio import run
 from tests.unit.clients.test_executor import read_all
 from tests.waiting import until
@@ -147,7 +147,7 @@ class TestAudit:
 
 
 class TestConsumer:
-    def test_gets_what_the_log_says(self, fill: Callable[..., None], make_consumer: Make, topic: str) -> None:
+    def test_gets_what_the_log_says(self, fill: Fill, make_consumer: Make, topic: str) -> None:
         fill(*numbers(100))
         faults = Faults("consume", seed=2, drop=0.2, double=0.2, reorder=0.2, delay=0.02, delay_ms=20)
         consumer = make_consumer(faults, topic=topic)
@@ -161,7 +161,7 @@ class TestConsumer:
         assert found != sorted(found, key=number_of)
 
     def test_sends_dead_letters_of_what_is_refused(
-        self, fill: Callable[..., None], make_consumer: Make, connection: dict[str, Any], topic: str
+        self, fill: Fill, make_consumer: Make, connection: dict[str, Any], topic: str
     ) -> None:
         fill(*numbers(4))
         faults = Faults("consume", at={1: "refuse", 2: "reorder"}, reorder_by=1, on_error="dead_letter")
@@ -175,7 +175,7 @@ class TestConsumer:
 
     @pytest.mark.parametrize("at_once", [1, 50])
     def test_commits_no_offset_after_a_record_that_waits(
-        self, fill: Callable[..., None], make_consumer: Make, topic: str, at_once: int
+        self, fill: Fill, make_consumer: Make, topic: str, at_once: int
     ) -> None:
         fill(*numbers(5))
         faults = Faults("consume", at={1: "reorder"}, reorder_by=1_000, reorder_ms=10**9)
@@ -187,7 +187,7 @@ class TestConsumer:
         assert committed(consumer, topic) == (1, None)
 
     def test_gets_a_record_that_waits_when_its_time_has_come(
-        self, fill: Callable[..., None], make_consumer: Make, topic: str
+        self, fill: Fill, make_consumer: Make, topic: str
     ) -> None:
         fill(*numbers(3))
         faults = Faults("consume", at={0: "reorder"}, reorder_by=1_000)
@@ -201,7 +201,7 @@ class TestConsumer:
         ids=["no chain", "slice", "faults"],
     )
     def test_loses_nothing_if_it_closes_while_a_record_waits(
-        self, fill: Callable[..., None], make_consumer: Make, topic: str, again: list[object]
+        self, fill: Fill, make_consumer: Make, topic: str, again: list[object]
     ) -> None:
         fill(*numbers(5))
         held = Faults("consume", at={1: "reorder"}, reorder_by=1_000, reorder_ms=10**9)
@@ -267,9 +267,7 @@ class TestConsumer:
         assert set(values(take(consumer, 3))) == {b"%d" % number + large for number in range(3)}
         assert faults.counts["reorder"] > 10
 
-    def test_reads_again_what_waited_when_it_seeks(
-        self, fill: Callable[..., None], make_consumer: Make, topic: str
-    ) -> None:
+    def test_reads_again_what_waited_when_it_seeks(self, fill: Fill, make_consumer: Make, topic: str) -> None:
         fill(*numbers(4))
         consumer = make_consumer(Faults("consume", at={1: "reorder"}, reorder_by=1), topic=topic)
         assert values(take(consumer, 3)) == [b"0", b"2", b"1"]
@@ -319,7 +317,7 @@ class TestRun:
         return seen
 
     def test_survives_what_is_refused(
-        self, fill: Callable[..., None], make_consumer: Make, connection: dict[str, Any], topic: str
+        self, fill: Fill, make_consumer: Make, connection: dict[str, Any], topic: str
     ) -> None:
         fill(*numbers(60))
         faults = Faults("consume", refuse=0.2, reorder=0.2, at={59: "double"})
@@ -333,9 +331,7 @@ class TestRun:
         assert {message.value() for message in letters} == {b"%d" % number for number in refused}
         assert committed(consumer, topic)[0] == 60
 
-    def test_goes_on_where_a_record_waited(
-        self, fill: Callable[..., None], make_consumer: Make, topic: str
-    ) -> None:
+    def test_goes_on_where_a_record_waited(self, fill: Fill, make_consumer: Make, topic: str) -> None:
         fill(*numbers(6))
         held = Faults("consume", at={2: "reorder"}, reorder_by=1_000, reorder_ms=10**9)
         first = make_consumer(held, topic=topic)
@@ -346,9 +342,7 @@ class TestRun:
 
 
 class TestAsyncClients:
-    def test_send_and_get_what_the_logs_say(
-        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
-    ) -> None:
+    def test_send_and_get_what_the_logs_say(self, connection: dict[str, Any], topic: str, fill: Fill) -> None:
         sending = Faults("send", double=0.2, drop=0.1)
         receiving = Faults("consume", seed=1, reorder=0.3)
 

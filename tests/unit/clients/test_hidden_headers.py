@@ -15,7 +15,7 @@ import headerware
 from headerware import Chain, ConfigError, Consumer, Producer, Record
 from headerware.interceptors import Sign, Slice, Trail
 from headerware.keyring import Keyring, encode_keyring, with_new_key
-from tests.unit.clients.conftest import take
+from tests.unit.clients.conftest import Fill, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,16 +112,14 @@ class TestApplicationsThatDoNotKnow:
         assert (len(message.value()), message.headers()) == (50_000, OWN)
         consumer.close()
 
-    def test_see_none_where_there_are_none(
-        self, reading: dict[str, Any], topic: str, fill: Callable[..., None]
-    ) -> None:
+    def test_see_none_where_there_are_none(self, reading: dict[str, Any], topic: str, fill: Fill) -> None:
         fill(b"plain")
         consumer = confluent_kafka.Consumer({**reading, "interceptors": "slice"})
         assert one(consumer, topic).headers() is None
         consumer.close()
 
     def test_see_what_their_own_deserializer_reads(
-        self, reading: dict[str, Any], topic: str, fill: Callable[..., None]
+        self, reading: dict[str, Any], topic: str, fill: Fill
     ) -> None:
         fill(b"value", headers={"hw.schema": "value:md5:0", "hw.owner": "me"})
         consumer: Any = confluent_kafka.DeserializingConsumer(

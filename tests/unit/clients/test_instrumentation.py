@@ -26,7 +26,7 @@ from headerware.clients import instrumentation
 from headerware.clients.offsets import held_back
 from headerware.core.chain import Chain
 from headerware.interceptors import Trail
-from tests.unit.clients.conftest import take
+from tests.unit.clients.conftest import Fill, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -532,9 +532,7 @@ class TestRecords:
         assert message.value() == "value"
         assert dict(message.headers() or ())["hw.trail"].count(b"by=orders") == 2
 
-    def test_that_are_refused_are_events(
-        self, connection: dict[str, Any], topic: str, fill: Callable[..., None]
-    ) -> None:
+    def test_that_are_refused_are_events(self, connection: dict[str, Any], topic: str, fill: Fill) -> None:
         fill(b"no zstd", headers={"hw.compress": "zstd"})
         consumer: Any = ImportedConsumer({**connection, "group.id": "g", "interceptors": "compress"})
         consumer.assign([TopicPartition(topic, 0, 0)])

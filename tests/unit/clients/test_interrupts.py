@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
-    from headerware.clients import Producer
     from headerware.core.record import Operation, Record
+    from tests.unit.clients.conftest import Fill, MakeConsumer, MakeProducer
+
 
 OURS = str(Path(headerware.__file__).parent)
 
@@ -130,9 +131,7 @@ class Drop:
 
 class TestAProducer:
     @pytest.mark.parametrize("serve", ["poll", "flush"])
-    def test_still_serves_what_is_queued(
-        self, make_producer: Callable[..., Producer], topic: str, serve: str
-    ) -> None:
+    def test_still_serves_what_is_queued(self, make_producer: MakeProducer, topic: str, serve: str) -> None:
         def once(interrupter: Interrupter) -> None:
             producer.produce(topic, b"value", on_delivery=lambda *report: reports.append(report))
             with interrupter:
@@ -147,7 +146,7 @@ class TestAProducer:
             assert len(reports) > before
 
     def test_reports_what_was_queued_once_and_nothing_else(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         """What ``produce`` was interrupted in may be queued or not; it is never reported twice."""
 
@@ -240,12 +239,7 @@ class TestAConsumer:
     @pytest.mark.parametrize("how", ["poll", "consume"])
     @pytest.mark.parametrize("chain", CHAINS)
     def test_that_goes_on_has_lost_no_record_and_gives_none_twice(
-        self,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        topic: str,
-        chain: str,
-        how: str,
+        self, make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str, chain: str, how: str
     ) -> None:
         def take() -> int:
             got: list[bytes | None] = []
@@ -294,12 +288,7 @@ class TestAConsumer:
     @pytest.mark.parametrize("how", ["poll", "consume"])
     @pytest.mark.parametrize("chain", ["plain", "observed", "slices", "observed slices"])
     def test_that_closes_at_once_has_committed_what_it_gave_and_no_more(
-        self,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        topic: str,
-        chain: str,
-        how: str,
+        self, make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str, chain: str, how: str
     ) -> None:
         producer = make_producer(*CHAINS["slices"]())
         for number in range(1_000):
@@ -327,9 +316,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
     """The last point of a ``consume``: its messages have left the queue, and nobody has got them."""
 
     @pytest.fixture
-    def interrupted(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
-    ) -> Consumer:
+    def interrupted(self, make_consumer: MakeConsumer, fill: Fill, topic: str) -> Consumer:
         def batch(fetched: Any) -> None:
             taken_in(fetched)
             raise Interrupt
@@ -346,7 +333,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
         return consumer
 
     def test_is_committed_once_it_has_been_given_again(
-        self, interrupted: Consumer, make_consumer: Callable[..., Consumer], topic: str
+        self, interrupted: Consumer, make_consumer: MakeConsumer, topic: str
     ) -> None:
         found = interrupted.consume(4, 60)
         assert interrupted.commit(asynchronous=False)[0].offset == 5
@@ -358,8 +345,8 @@ class TestWhatWasGivenWhenAnInterruptCame:
 
     def test_is_read_again_with_an_incomplete_message_behind_it(
         self,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         topic: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:

@@ -23,6 +23,8 @@ from tests.unit.clients.test_executor import Seen, read_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.unit.clients.conftest import MakeConsumer
+
 
 _END, _TOPIC_NAME, _PARTITION, _VALUE, _KEY, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 5, 7, 9
 _COPY = 2
@@ -97,7 +99,7 @@ class TestUnreadableHeaders:
         assert f"{topic}[0]@1: a header's name is not UTF-8" in str(found[1])
 
     def test_refuse_one_record_of_a_batch(
-        self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, put_values: Callable[..., None], topic: str
     ) -> None:
         put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
         consumer = make_consumer(Noop(), topic=topic)
@@ -118,7 +120,7 @@ class TestUnreadableHeaders:
         assert f"{topic}[0]@1: a header's name is not UTF-8" in str(second.error())
 
     def test_refuse_one_record_of_those_that_are_polled(
-        self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, put_values: Callable[..., None], topic: str
     ) -> None:
         put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
         consumer = make_consumer(Noop(), topic=topic)
@@ -127,7 +129,7 @@ class TestUnreadableHeaders:
     def test_have_a_dead_letter_that_says_where_they_are(
         self,
         connection: dict[str, Any],
-        make_consumer: Callable[..., Consumer],
+        make_consumer: MakeConsumer,
         put_values: Callable[..., None],
         topic: str,
     ) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import confluent_kafka
 import pytest
@@ -28,16 +29,14 @@ from headerware.core.record import Record
 from headerware.interceptors.slice import Slice
 from tests.unit.clients.conftest import take
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 SLICED = b"x" * 1_500
 """Two slices at 1,000 bytes."""
+OpenConsumer = Callable[..., Consumer]
+PutSlices = Callable[..., None]
 
 
 @pytest.fixture
-def put_slices(connection: dict[str, Any], topic: str) -> Callable[..., None]:
+def put_slices(connection: dict[str, Any], topic: str) -> PutSlices:
     """Return a function that produces wire records: ``put_slices("A1", "b", "A2")`` puts slices around b."""
     split: dict[str, list[Record]] = {}
 
@@ -112,11 +111,7 @@ def open_consumer(connection: dict[str, Any], topic: str) -> Any:
 
 class TestHoldingBack:
     def test_commits_the_first_slice_of_what_is_incomplete_and_the_watermark(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "B1", "c", "d")
         consumer = open_consumer(enable_auto_commit=False)
@@ -127,11 +122,7 @@ class TestHoldingBack:
         assert consumer.position([TopicPartition(topic, 0)])[0].offset == 4
 
     def test_holds_explicit_commits_back_too(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b")
         consumer = open_consumer(enable_auto_commit=False, enable_auto_offset_store=False)
@@ -146,11 +137,7 @@ class TestHoldingBack:
         assert on_broker(connection, topic, topic) == (0, "hw1:2:")
 
     def test_brings_a_watermark_that_rises_above_the_same_offset_to_the_broker(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "B1", "c")
         consumer = open_consumer(auto_commit_interval_ms=50)
@@ -163,11 +150,7 @@ class TestHoldingBack:
             consumer.poll(0.1)
 
     def test_commits_the_watermark_on_close(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "B1", "c")
         consumer = open_consumer()
@@ -178,8 +161,8 @@ class TestHoldingBack:
     def test_holds_back_what_is_read_again_after_an_interrupt(
         self,
         connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
+        open_consumer: OpenConsumer,
+        put_slices: PutSlices,
         topic: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -201,11 +184,7 @@ class TestHoldingBack:
         assert on_broker(connection, topic, topic) == (5, None)
 
     def test_holds_a_batch_back(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "B1", "c", "B2", "D1")
         consumer = open_consumer(enable_auto_commit=False)
@@ -219,7 +198,7 @@ class TestHoldingBack:
         assert on_broker(connection, topic, topic) == (4, "hw1:5:")
 
     def test_releases_what_has_expired(
-        self, connection: dict[str, Any], put_slices: Callable[..., None], topic: str
+        self, connection: dict[str, Any], put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b")
         consumer = Consumer(
@@ -242,7 +221,7 @@ class TestHoldingBack:
         consumer.close()
 
     def test_holds_a_transactions_offsets_back(
-        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
+        self, open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "B1", "c")
         consumer = open_consumer()
@@ -256,7 +235,7 @@ class TestHoldingBack:
 
 class TestRestart:
     def test_delivers_nothing_again(
-        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
+        self, open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "B1", "c", "D1", "D2")
         first = open_consumer()
@@ -269,11 +248,7 @@ class TestRestart:
         assert second.stats()["client"]["repeated"] == 2
 
     def test_keeps_the_watermark_through_a_second_one(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b", "c")
         first = open_consumer()
@@ -287,11 +262,7 @@ class TestRestart:
         assert names(take(open_consumer(), 2)) == ["A", "d"]
 
     def test_keeps_the_watermark_when_it_stops_before_it(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b", "c", "d")
         first = open_consumer()
@@ -306,7 +277,7 @@ class TestRestart:
         assert on_broker(connection, topic, topic) == (0, "hw1:4:")
 
     def test_delivers_what_a_worker_of_the_group_has_left_pending(
-        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
+        self, open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("a", "b", "c", "d", "e")
         first = open_consumer()
@@ -319,8 +290,8 @@ class TestRestart:
     @pytest.mark.parametrize("beyond", [1, 10**6, 2**62])
     def test_does_not_believe_a_watermark_beyond_the_partitions_end(
         self,
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
+        open_consumer: OpenConsumer,
+        put_slices: PutSlices,
         topic: str,
         caplog: pytest.LogCaptureFixture,
         beyond: int,
@@ -340,8 +311,8 @@ class TestRestart:
 
     def test_repeats_records_where_the_partitions_end_is_not_to_be_had(
         self,
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
+        open_consumer: OpenConsumer,
+        put_slices: PutSlices,
         topic: str,
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
@@ -355,7 +326,7 @@ class TestRestart:
         assert "records may repeat" in caplog.text
 
     def test_delivers_all_where_the_application_says_from_where(
-        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
+        self, open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b")
         first = open_consumer()
@@ -376,11 +347,7 @@ class TestDeadLetters:
             return record
 
     def test_of_a_reassembled_message_hold_everything_back_until_they_are_stored(
-        self,
-        connection: dict[str, Any],
-        put_slices: Callable[..., None],
-        topic: str,
-        monkeypatch: pytest.MonkeyPatch,
+        self, connection: dict[str, Any], put_slices: PutSlices, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stored: list[str] = []
         publish = DeadLetters.publish
@@ -419,7 +386,7 @@ class TestAMessageThatWasNotRead:
     )
     def test_commits_nothing(
         self,
-        open_consumer: Callable[..., Consumer],
+        open_consumer: OpenConsumer,
         connection: dict[str, Any],
         topic: str,
         call: str,
@@ -435,7 +402,7 @@ class TestAMessageThatWasNotRead:
 
 class TestSeek:
     def test_begins_at_the_first_slice_of_a_message_that_was_delivered(
-        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
+        self, open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b", "A2", "d")
         consumer = open_consumer()
@@ -449,8 +416,8 @@ class TestSeek:
     def test_forgets_no_delivery_before_it(
         self,
         connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
+        open_consumer: OpenConsumer,
+        put_slices: PutSlices,
         topic: str,
         offset: int,
         ends: str,
@@ -470,11 +437,7 @@ class TestSeek:
         assert names(take(open_consumer(), 2)) == ["A", "f"]
 
     def test_commits_from_where_it_went(
-        self,
-        connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
-        topic: str,
+        self, connection: dict[str, Any], open_consumer: OpenConsumer, put_slices: PutSlices, topic: str
     ) -> None:
         put_slices("A1", "b", "c", "d")
         consumer = open_consumer(enable_auto_commit=False)
@@ -491,8 +454,8 @@ class TestSeek:
     def test_loses_no_message_that_waits(
         self,
         connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
+        open_consumer: OpenConsumer,
+        put_slices: PutSlices,
         topic: str,
         offset: int,
     ) -> None:
@@ -509,8 +472,8 @@ class TestSeek:
     def test_loses_no_message_that_is_being_read_again(
         self,
         connection: dict[str, Any],
-        open_consumer: Callable[..., Consumer],
-        put_slices: Callable[..., None],
+        open_consumer: OpenConsumer,
+        put_slices: PutSlices,
         topic: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:

@@ -16,7 +16,7 @@ from headerware.clients.run_options import RunOptions
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
 from headerware.core.plugins import interceptor_type
-from tests.unit.clients.conftest import take
+from tests.unit.clients.conftest import Fill, MakeConsumer, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,9 +73,7 @@ def scope(value: bytes, error: str | None = None) -> list[tuple[Any, ...]]:
 
 
 class TestImplicit:
-    def test_lasts_until_the_next_call(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_lasts_until_the_next_call(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Lifecycle(), topic=topic, headerware_processing="implicit")
         take(consumer, 1)
@@ -85,9 +83,7 @@ class TestImplicit:
         assert consumer.poll(0) is None
         assert [*scope(b"a"), *scope(b"b")] == LOG
 
-    def test_is_of_a_whole_batch(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_is_of_a_whole_batch(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Lifecycle(), topic=topic, headerware_processing="implicit")
         assert len(consumer.consume(2, 60)) == 2
@@ -97,7 +93,7 @@ class TestImplicit:
 
     @pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
     def test_ends_with_the_client(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer], ends: Any
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, ends: Any
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Lifecycle(), topic=topic, headerware_processing="implicit")
@@ -106,7 +102,7 @@ class TestImplicit:
         assert scope(b"a") == LOG
 
     def test_hears_why_a_with_block_of_the_client_ends(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Lifecycle(), topic=topic, headerware_processing="implicit")
@@ -116,7 +112,7 @@ class TestImplicit:
         assert scope(b"a", "ValueError") == LOG
 
     def test_tells_those_that_only_hear_the_end(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a")
         consumer = make_consumer(HearsProcessed(), topic=topic, headerware_processing="implicit")
@@ -129,7 +125,7 @@ class TestImplicit:
         self,
         connection: dict[str, Any],
         topic: str,
-        fill: Callable[..., None],
+        fill: Fill,
         monkeypatch: pytest.MonkeyPatch,
         mode: Any,
         expected: int,
@@ -145,7 +141,7 @@ class TestImplicit:
         assert scope(b"a") * expected == LOG
 
     def test_is_not_the_default_of_chains_in_code(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Lifecycle(), topic=topic)
@@ -154,7 +150,7 @@ class TestImplicit:
         assert LOG == []
 
     def test_ends_for_good_with_the_first_explicit_use(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Lifecycle(), topic=topic, headerware_processing="implicit")
@@ -174,7 +170,7 @@ class TestImplicit:
 
 class TestMessages:
     def test_each_is_in_processing_during_the_body(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Lifecycle(), topic=topic)
@@ -185,11 +181,11 @@ class TestMessages:
         a, b = scope(b"a"), scope(b"b")
         assert [a[0], ("body", b"a"), *a[1:], b[0], ("body", b"b"), *b[1:]] == LOG
 
-    def test_ends_when_none_comes_in_time(self, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+    def test_ends_when_none_comes_in_time(self, topic: str, make_consumer: MakeConsumer) -> None:
         assert list(make_consumer(Lifecycle(), topic=topic).messages(timeout=0.2)) == []
 
     def test_a_loop_that_is_left_early_does_not_say_why(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Lifecycle(), topic=topic)
@@ -199,7 +195,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("fails", [True, False])
     def test_a_with_block_tells_why(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer], fails: Any
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer, fails: Any
     ) -> None:
         fill(b"a")
         consumer = make_consumer(Lifecycle(), topic=topic)
@@ -209,17 +205,13 @@ class TestMessages:
                 break
         assert scope(b"a", "ZeroDivisionError" if fails else None) == LOG
 
-    def test_works_without_a_chain(
-        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
-    ) -> None:
+    def test_works_without_a_chain(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
         fill(b"a")
         assert [m.value() for m in make_consumer(topic=topic).messages(timeout=5)][:1] == [b"a"]
 
 
 @pytest.mark.parametrize("mode", ["implicit", "loop", "explicit"])
-def test_an_error_keeps_its_traceback(
-    topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer], mode: str
-) -> None:
+def test_an_error_keeps_its_traceback(topic: str, fill: Fill, make_consumer: MakeConsumer, mode: str) -> None:
     fill(b"a")
     seen: list[list[str]] = []
 
@@ -274,7 +266,7 @@ class TestNoMessage:
     """A poll that returns None is the usual reason."""
 
     @pytest.mark.parametrize("interceptors", [(), (Lifecycle(),)], ids=["no chain", "chain"])
-    def test_is_named(self, make_consumer: Callable[..., Consumer], interceptors: Any) -> None:
+    def test_is_named(self, make_consumer: MakeConsumer, interceptors: Any) -> None:
         consumer = make_consumer(*interceptors)
         nothing: Any = consumer.poll(0)
         entered = [_entered(consumer.processing), _entered(carrying)]

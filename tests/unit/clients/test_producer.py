@@ -30,10 +30,12 @@ from tests.unit.clients.sending import Acks, Drop, Halves, Held, Refuse, Stamp, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.unit.clients.conftest import MakeProducer
+
 
 class TestSendChain:
     def test_changes_what_goes_on_the_wire(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         producer = make_producer(Stamp("a"), Stamp("b"))
         producer.produce(topic, "value", "key", 0, headers={"own": "x"}, timestamp=1_700_000_000_000)
@@ -43,7 +45,7 @@ class TestSendChain:
         assert (message.key(), message.value()) == (b"key", b"value")
 
     def test_goes_on_with_the_last_good_record_after_a_skipped_failure(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         class Broken(Interceptor, frozen=True, kw_only=True):
             def on_send(self, record: Record) -> Record:
@@ -54,7 +56,7 @@ class TestSendChain:
         producer.flush(60)
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1"), ("b", b"1")]
 
-    def test_leaves_the_callers_list_alone(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_leaves_the_callers_list_alone(self, make_producer: MakeProducer, topic: str) -> None:
         headers = [("own", b"x")]
         make_producer(Stamp()).produce(topic, b"value", headers=headers)
         assert headers == [("own", b"x")]
@@ -64,27 +66,25 @@ class TestSendChain:
         [(("a", b"1"),), [["a", b"1"]], {"a": "1"}, [("a", bytearray(b"1"))], [("a", memoryview(b"1"))]],
     )
     def test_takes_headers_in_every_form(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str, headers: Any
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str, headers: Any
     ) -> None:
         producer = make_producer(Acks())
         producer.produce(topic, b"value", headers=headers)
         producer.flush(60)
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
 
-    def test_refuses_a_bytes_name(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_refuses_a_bytes_name(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         with pytest.raises(HeaderError):
             make_producer(acks).produce(topic, b"value", headers=[(b"a", b"1")])  # type: ignore[list-item]  # what is refused
         assert [type(error) for _, _, error in acks.seen] == [HeaderError]
 
-    def test_refuses_an_object_that_nothing_serializes(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_refuses_an_object_that_nothing_serializes(self, make_producer: MakeProducer, topic: str) -> None:
         with pytest.raises(RecordError):
             make_producer(Stamp()).produce(topic, 5)
 
     def test_refuses_a_record_that_an_interceptor_holds_back(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         class Hold:
             def on_send(self, record: Record) -> list[Record]:
@@ -96,13 +96,13 @@ class TestSendChain:
 
 class TestFlush:
     def test_sends_what_interceptors_held_back(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         make_producer(Held(topic, b"a", b"b"), Refuse()).flush(60)
         assert [message.value() for message in wire(connection, topic, 2)] == [b"a", b"b"]
 
     def test_raises_for_what_is_refused_and_sends_the_rest(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         producer = make_producer(Held(topic, b"bad", b"b"), Refuse())
         with pytest.raises(InterceptorError, match="no"):
@@ -110,13 +110,13 @@ class TestFlush:
         assert producer.flush(60) == 0
         assert [message.value() for message in wire(connection, topic, 1)] == [b"b"]
 
-    def test_passes_over_what_is_dropped(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_passes_over_what_is_dropped(self, make_producer: MakeProducer, topic: str) -> None:
         assert make_producer(Held(topic, b"a"), Drop()).flush(60) == 0
 
 
 class TestMany:
     def test_keeps_headers_and_timestamps(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         producer = make_producer(Stamp("a"))
         records: list[Any] = [
@@ -138,7 +138,7 @@ class TestMany:
     @pytest.mark.parametrize("chained", [True, False])
     def test_takes_a_batch_as_its_records(
         self,
-        make_producer: Callable[..., Producer],
+        make_producer: MakeProducer,
         connection: dict[str, Any],
         topic: str,
         chained: bool,  # noqa: FBT001 - a parameter of the test
@@ -169,7 +169,7 @@ class TestMany:
         assert {(message.key(), message.timestamp()[1]) for message in found} == {(b"k", 1_700_000_000_000)}
 
     def test_sends_a_batch_to_another_topic(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         batch = Batch("elsewhere", [b"1"])
         assert make_producer(Stamp()).produce_many(topic, batch) == [None]
@@ -178,7 +178,7 @@ class TestMany:
     @pytest.mark.parametrize("stops", [False, True], ids=["what goes on", "what is refused"])
     def test_a_batch_goes_through_the_chain_once(
         self,
-        make_producer: Callable[..., Producer],
+        make_producer: MakeProducer,
         topic: str,
         stops: bool,  # noqa: FBT001 - a parameter of the test
     ) -> None:
@@ -196,7 +196,7 @@ class TestMany:
         assert seen == [b"1", b"2"]
 
     def test_lets_no_bad_record_take_its_neighbours_along(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         acks = Acks()
         producer = make_producer(Refuse(), acks)
@@ -223,9 +223,7 @@ class TestMany:
         assert [message.value() for message in wire(connection, topic, 2)] == [b"1", b"2"]
         assert len(acks.seen) == len(records)
 
-    def test_reports_to_each_record_of_its_own(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_reports_to_each_record_of_its_own(self, make_producer: MakeProducer, topic: str) -> None:
         seen, report = reports()
         own, mine = reports()
         producer = make_producer(Stamp())
@@ -236,7 +234,7 @@ class TestMany:
         assert [message.value() for _, message in seen] == [b"1"]
         assert [message.value() for _, message in own] == [b"2"]
 
-    def test_uses_batch_hooks(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_uses_batch_hooks(self, make_producer: MakeProducer, topic: str) -> None:
         sizes: list[int] = []
 
         class Sizes:
@@ -248,7 +246,7 @@ class TestMany:
         assert sizes == [3]
 
     def test_without_a_chain_keeps_headers_too(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         producer = make_producer()
         errors = producer.produce_many(topic, [{"value": b"1", "headers": {"a": "1"}}, {"value": 5}])
@@ -260,7 +258,7 @@ class TestMany:
 class TestARecordThatIsTooLarge:
     @pytest.mark.parametrize("call", ["produce", "produce_many", "produce_batch"])
     def test_is_refused_with_topic_size_limit_and_what_helps(
-        self, make_producer: Callable[..., Producer], topic: str, call: str
+        self, make_producer: MakeProducer, topic: str, call: str
     ) -> None:
         producer = make_producer(Stamp("a"))
         record: dict[str, Any] = {"value": b"y" * 2_000_000}
@@ -282,7 +280,7 @@ class TestARecordThatIsTooLarge:
             for part in (f"{topic!r}", "2000002 bytes", "message.max.bytes (1000000)", "slice", "claim_check")
         )
 
-    def test_for_its_topic_is_reported_so(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_for_its_topic_is_reported_so(self, make_producer: MakeProducer, topic: str) -> None:
         seen: list[Any] = []
         deliveries = make_producer(Stamp("a"))._hw_deliveries
         record = Record(topic, b"y" * 700_000)
@@ -296,7 +294,7 @@ class TestARecordThatIsTooLarge:
 
 class TestProduceBatch:
     def test_keeps_headers_and_counts(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         seen, report = reports()
         producer = make_producer(Stamp("a"))
@@ -317,7 +315,7 @@ class TestProduceBatch:
 
     @pytest.mark.parametrize("messages", [(), [5], [{"value": b"1", "partition": "0"}]])
     def test_refuses_what_confluent_kafka_refuses(
-        self, make_producer: Callable[..., Producer], topic: str, messages: Any
+        self, make_producer: MakeProducer, topic: str, messages: Any
     ) -> None:
         with pytest.raises(TypeError):
             make_producer(Stamp()).produce_batch(topic, messages)
@@ -332,7 +330,7 @@ class TestProduceBatch:
     )
     @pytest.mark.parametrize("chain", [[], [Stamp()]], ids=["no chain", "a chain"])
     def test_sends_nothing_if_a_part_has_a_wrong_type(
-        self, make_producer: Callable[..., Producer], topic: str, chain: list[Any], part: dict[str, Any]
+        self, make_producer: MakeProducer, topic: str, chain: list[Any], part: dict[str, Any]
     ) -> None:
         producer = make_producer(*chain)
         batch: list[dict[str, Any]] = [{"value": b"good", "headers": {"a": b"1"}}, {"value": b"v", **part}]
@@ -343,14 +341,14 @@ class TestProduceBatch:
 
 
 class TestLife:
-    def test_closes_interceptors_once(self, make_producer: Callable[..., Producer]) -> None:
+    def test_closes_interceptors_once(self, make_producer: MakeProducer) -> None:
         acks = Acks()
         producer = make_producer(acks)
         assert producer.close() is True
         assert producer.close() is True
         assert acks.closed == 1
 
-    def test_closes_as_a_context_manager(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_closes_as_a_context_manager(self, make_producer: MakeProducer, topic: str) -> None:
         acks = Acks()
         with make_producer(acks) as producer:
             producer.produce(topic, b"value")
@@ -418,7 +416,7 @@ class TestLife:
         del unreachable
         assert ports[1].cluster_id() is None
 
-    def test_counts(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_counts(self, make_producer: MakeProducer, topic: str) -> None:
         producer = make_producer(Stamp("a"))
         producer.produce(topic, b"value")
         stats = producer.stats()
@@ -428,7 +426,7 @@ class TestLife:
 
 class TestDeadLetters:
     def test_are_published_past_the_chain(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], topic: str
     ) -> None:
         class Careful(Interceptor, frozen=True, kw_only=True):
             def on_send(self, record: Record) -> Record:
@@ -450,7 +448,7 @@ class TestDeadLetters:
         assert ("own", b"1") in (dead_letter.headers() or [])
 
     def test_that_are_too_large_get_a_shorter_reason_or_are_raised(
-        self, make_producer: Callable[..., Producer], topic: str
+        self, make_producer: MakeProducer, topic: str
     ) -> None:
         class Careful(Interceptor, frozen=True, kw_only=True):
             def on_send(self, record: Record) -> Record:
@@ -481,7 +479,7 @@ class Empty:
 
 
 class TestWhatIsFalse:
-    def test_is_called_if_it_is_a_callback(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_is_called_if_it_is_a_callback(self, make_producer: MakeProducer, topic: str) -> None:
         producer, given = make_producer(Stamp()), [Empty() for _ in range(6)]
         producer.produce(topic, callback=given[0])
         producer.produce(topic, on_delivery=given[1])
@@ -494,7 +492,7 @@ class TestWhatIsFalse:
 
     @pytest.mark.parametrize("headers", [0, False, 0.0, "", b"", bytearray()])
     def test_is_refused_if_it_is_no_headers(
-        self, make_producer: Callable[..., Producer], topic: str, headers: Any
+        self, make_producer: MakeProducer, topic: str, headers: Any
     ) -> None:
         acks = Acks()
         producer = make_producer(Stamp(), acks)
@@ -505,7 +503,7 @@ class TestWhatIsFalse:
 
     @pytest.mark.parametrize("callback", [0, "", 5])
     def test_is_refused_if_it_is_no_callback(
-        self, make_producer: Callable[..., Producer], topic: str, callback: Any
+        self, make_producer: MakeProducer, topic: str, callback: Any
     ) -> None:
         acks = Acks()
         producer = make_producer(Stamp(), acks)
@@ -516,9 +514,7 @@ class TestWhatIsFalse:
 
 class TestATopicThatIsNoText:
     @pytest.mark.parametrize("topic", [5, None, b"orders"])
-    def test_is_refused_and_acknowledged_once(
-        self, make_producer: Callable[..., Producer], topic: Any
-    ) -> None:
+    def test_is_refused_and_acknowledged_once(self, make_producer: MakeProducer, topic: Any) -> None:
         acks = Acks()
         producer = make_producer(Stamp(), acks)
         with pytest.raises(RecordError, match="topic"):
@@ -534,7 +530,7 @@ class TestATopicThatIsNoText:
 class TestNamesOfHeaders:
     @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~C", "~D", "~E", "~F", "~H", "~A", "~R", "~P__"])
     def test_that_nobody_could_read_are_refused(
-        self, make_producer: Callable[..., Producer], topic: str, name: str
+        self, make_producer: MakeProducer, topic: str, name: str
     ) -> None:
         producer = make_producer(Stamp())
         with pytest.raises(HeaderwareError, match="header"):
@@ -545,13 +541,11 @@ class TestNamesOfHeaders:
         assert producer.produce_batch(topic, [{"headers": {name: b"1"}}]) == 0
 
     @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~C"])
-    def test_that_a_hook_sets_are_refused(
-        self, make_producer: Callable[..., Producer], topic: str, name: str
-    ) -> None:
+    def test_that_a_hook_sets_are_refused(self, make_producer: MakeProducer, topic: str, name: str) -> None:
         with pytest.raises(InterceptorError, match="header"):
             make_producer(Stamp(name)).produce(topic, b"value")
 
-    def test_that_header_ids_escapes_pass(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_that_header_ids_escapes_pass(self, make_producer: MakeProducer, topic: str) -> None:
         _, report = seen = reports()
         producer = make_producer(HeaderIds(form="keys"))
         producer.produce(topic, headers={"~C": b"1"}, callback=report)
@@ -609,9 +603,7 @@ class TestRaw:
 class TestAClientThatWasNeverInitialised:
     """As OpenTelemetry's proxies are, which hand every call on to another client."""
 
-    def test_answers_as_confluent_kafkas_does(
-        self, make_producer: Callable[..., Producer], topic: str
-    ) -> None:
+    def test_answers_as_confluent_kafkas_does(self, make_producer: MakeProducer, topic: str) -> None:
         class Proxied(Producer):
             def __init__(self, inner: Producer) -> None:
                 self.inner = inner

@@ -30,7 +30,7 @@ from headerware.core.errors import DeadLetterError, HeldBackError, KeyringError
 from headerware.core.hooks import Interceptor
 from headerware.interceptors import Slice
 from tests.committing import commit_stored
-from tests.unit.clients.conftest import committed, take, values
+from tests.unit.clients.conftest import Fill, MakeConsumer, committed, take, values
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -206,9 +206,7 @@ class TestFromConfiguration:
         assert len(lines) == 1
         assert SECRET.decode() not in lines[0]
 
-    def test_what_no_step_decodes_is_an_event_too(
-        self, configured: Callable[..., Any], fill: Callable[..., None]
-    ) -> None:
+    def test_what_no_step_decodes_is_an_event_too(self, configured: Callable[..., Any], fill: Fill) -> None:
         fill(SECRET, headers=[("hw.compress", b"zstd")])
         error: Any = polled(configured(), 1)[0].error()
         assert isinstance(error.cause, TransportHeaderError)
@@ -480,7 +478,7 @@ class TestManyThatAreHeld:
 
 class TestHeldBack:
     def test_a_record_waits_until_it_can_be_judged(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         broken = [True]
 
@@ -501,7 +499,7 @@ class TestHeldBack:
         assert values(take(consumer, 2)) == [b"a", b"b"]
 
     def test_is_tried_again_at_once_if_it_becomes_due_while_poll_decides_how_long_to_wait(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str
+        self, make_consumer: MakeConsumer, fill: Fill, topic: str
     ) -> None:
         """Otherwise poll waits for another record for its whole timeout, or for ever."""
 
@@ -539,7 +537,7 @@ class TestASlicedMessage:
             return record
 
     def test_outlives_what_holds_its_stream(
-        self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Consumer]
+        self, connection: dict[str, Any], topic: str, make_consumer: MakeConsumer
     ) -> None:
         whole = Record(topic, bytes(3_000), partition=0)
         first, *rest = Chain([Slice(max_bytes=1_500)]).open(Context(side="producer")).send([whole])
@@ -572,7 +570,7 @@ class TestAFloodOfSlices:
         self,
         connection: dict[str, Any],
         topic: str,
-        make_consumer: Callable[..., Consumer],
+        make_consumer: MakeConsumer,
         unique_topic: Callable[[str], str],
     ) -> None:
         with Chain([Slice(max_bytes=1_500)]).open(Context(side="producer")) as session:

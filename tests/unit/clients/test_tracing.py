@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter as Exporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from headerware.interceptors import Slice, Trace
@@ -28,12 +28,13 @@ from headerware.interceptors import trace as trace_module
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from confluent_kafka import Message
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from headerware.clients import Consumer, Producer
+    from tests.unit.clients.conftest import MakeConsumer, MakeProducer
+
 
 DEADLINE_S = 60.0
 OTHERS = "opentelemetry.instrumentation.confluent_kafka"
@@ -42,8 +43,8 @@ KNOWS_ITS_CLUSTER = hasattr(confluent_kafka.Producer, "cluster_id")
 
 
 @pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    exporter = InMemorySpanExporter()
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Exporter:
+    exporter = Exporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
@@ -51,7 +52,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     return exporter
 
 
-def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+def named(exporter: Exporter, name: str) -> list[ReadableSpan]:
     return [span for span in exporter.get_finished_spans() if span.name == name]
 
 
@@ -84,11 +85,7 @@ def polled(consumer: Any) -> Message:
 
 class TestATraceOfOneRecord:
     def test_goes_from_send_over_receive_and_process_to_commit(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(), client_id="shop")
         with trace.get_tracer("app").start_as_current_span("request") as request:
@@ -123,11 +120,7 @@ class TestATraceOfOneRecord:
         assert attributes_of(sent)["messaging.kafka.offset"] == 0
 
     def test_in_slices_has_one_span_of_each_kind(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(), Slice(max_bytes=2_000))
         producer.produce(topic, b"x" * 10_000)
@@ -143,7 +136,7 @@ class TestATraceOfOneRecord:
         assert [link.context.span_id for link in processed.links] == [span_id(sent)]
 
     def test_makes_no_span_of_the_end_of_a_partition_nor_of_waiting(
-        self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
+        self, topic: str, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         consumer = make_consumer(Trace(), topic=topic, enable_partition_eof=True)
         error = polled(consumer).error()
@@ -153,11 +146,7 @@ class TestATraceOfOneRecord:
         assert not exporter.get_finished_spans()
 
     def test_of_a_list_is_one_receive_with_links(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(mode="batch"))
         assert producer.produce_many(topic, [{"value": b"v"}] * 5) == [None] * 5
@@ -173,7 +162,7 @@ class TestATraceOfOneRecord:
 
 class TestAFailedDelivery:
     def test_is_told_if_the_client_refuses_the_record(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(), message_max_bytes=2_000)
         with pytest.raises(KafkaException):
@@ -184,7 +173,7 @@ class TestAFailedDelivery:
         assert "too large" in str(sent.status.description)
 
     def test_is_told_if_the_slices_could_never_be_queued(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(), Slice(max_bytes=2_000), queue_buffering_max_messages=2)
         with pytest.raises(BufferError):
@@ -194,7 +183,7 @@ class TestAFailedDelivery:
 
     @pytest.mark.parametrize("mode", ["record", "batch"])
     def test_is_told_if_records_are_purged(
-        self, mode: Any, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, mode: Any, topic: str, make_producer: MakeProducer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(mode=mode), linger_ms=60_000)
         producer.produce(topic, b"v")
@@ -205,7 +194,7 @@ class TestAFailedDelivery:
         assert attributes_of(sent)["error.type"] == "_PURGE_QUEUE"
 
     def test_is_told_of_an_aborted_transaction(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace(), transactional_id=topic, linger_ms=10_000)
         producer.init_transactions(DEADLINE_S)
@@ -218,11 +207,7 @@ class TestAFailedDelivery:
 
 class TestACommit:
     def test_in_the_background_is_one_span(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer()
         producer.produce(topic, b"v")
@@ -237,9 +222,7 @@ class TestACommit:
         assert settled.start_time == settled.end_time
         assert attributes_of(settled)["messaging.destination.partition.id"] == "0"
 
-    def test_that_fails_is_told(
-        self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
-    ) -> None:
+    def test_that_fails_is_told(self, topic: str, make_consumer: MakeConsumer, exporter: Exporter) -> None:
         consumer = make_consumer(Trace(), topic=topic, enable_auto_commit=False)
         with pytest.raises(KafkaException) as raised:
             consumer.commit(offsets=[TopicPartition(topic, 99, 5)], asynchronous=False)
@@ -248,11 +231,7 @@ class TestACommit:
         assert attributes_of(settled)["messaging.operation.type"] == "settle"
 
     def test_that_repeats_one_at_close_is_no_span(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer()
         for _ in range(2):
@@ -270,11 +249,7 @@ class TestACommit:
         assert parents == [span_id(span) for span in processed]
 
     def test_at_close_is_one(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer()
         for _ in range(2):
@@ -286,9 +261,7 @@ class TestACommit:
         consumer.close()
         assert [span.parent for span in named(exporter, f"commit {topic}")] == [None, None]
 
-    def test_of_nothing_is_no_span(
-        self, topic: str, make_consumer: Callable[..., Consumer], exporter: InMemorySpanExporter
-    ) -> None:
+    def test_of_nothing_is_no_span(self, topic: str, make_consumer: MakeConsumer, exporter: Exporter) -> None:
         consumer = make_consumer(Trace(), topic=topic, enable_auto_commit=False)
         with pytest.raises(KafkaException):
             consumer.commit(asynchronous=False)
@@ -297,11 +270,7 @@ class TestACommit:
 
 class TestTheContext:
     def test_is_that_of_the_record_in_each_thread_and_task(
-        self,
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        self, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, exporter: Exporter
     ) -> None:
         producer = make_producer(Trace())
         for number in range(4):
@@ -366,8 +335,8 @@ class TestAReceiverOfOtlp:
         self,
         receiver: tuple[str, list[ExportTraceServiceRequest]],
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         address, requests = receiver
@@ -403,9 +372,9 @@ class TestOtherInstrumentation:
     def test_around_a_producer_makes_the_only_send_span(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
+        exporter: Exporter,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         proxy: Any = ConfluentKafkaInstrumentor.instrument_producer(make_producer(Trace()))
@@ -420,9 +389,9 @@ class TestOtherInstrumentation:
     def test_around_a_consumer_makes_the_only_process_span(
         self,
         topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-        exporter: InMemorySpanExporter,
+        make_producer: MakeProducer,
+        make_consumer: MakeConsumer,
+        exporter: Exporter,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         producer = make_producer()
@@ -456,10 +425,10 @@ import sys, logging
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter as Exporter
 from opentelemetry.instrumentation.confluent_kafka import ConfluentKafkaInstrumentor
 
-exporter, provider = InMemorySpanExporter(), TracerProvider()
+exporter, provider = Exporter(), TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
 ConfluentKafkaInstrumentor().instrument()
@@ -482,7 +451,7 @@ print(*(span.instrumentation_scope.name for span in exporter.get_finished_spans(
 @pytest.mark.skipif(not KNOWS_ITS_CLUSTER, reason="this confluent-kafka is asked on a thread of our own")
 class TestACallback:
     def test_may_ask_for_the_clusters_id(
-        self, topic: str, make_producer: Callable[..., Producer], exporter: InMemorySpanExporter
+        self, topic: str, make_producer: MakeProducer, exporter: Exporter
     ) -> None:
         # confluent-kafka aborts the process if it is asked on the thread of a callback.
         producer = make_producer(Trace())

@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from headerware import Chain, Consumer, DeserializingConsumer, Producer, Record, Verified
 from headerware.interceptors import Sign, Slice
 from headerware.keyring import Keyring, encode_keyring, with_new_key
-from tests.unit.clients.conftest import take
+from tests.unit.clients.conftest import MakeConsumer, MakeProducer, take
 
 COUNT = 10_050
 """More than a client would keep by position."""
@@ -31,7 +31,7 @@ def keys(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def reader(keys: str, make_consumer: Callable[..., Consumer], topic: str) -> Consumer:
+def reader(keys: str, make_consumer: MakeConsumer, topic: str) -> Consumer:
     return make_consumer(Slice(), Sign(keyring=keys, require="off"), topic=topic)
 
 
@@ -48,7 +48,7 @@ def send(producer: Producer, topic: str, count: int, **options: Any) -> None:
 
 class TestVerifiedMessages:
     def test_of_a_large_batch_all_are_known(
-        self, reader: Consumer, make_producer: Callable[..., Producer], keys: str, topic: str
+        self, reader: Consumer, make_producer: MakeProducer, keys: str, topic: str
     ) -> None:
         send(make_producer(Sign(keyring=keys, key_id="k")), topic, COUNT, headers={"a": b"1"})
         messages: list[Message] = []
@@ -62,7 +62,7 @@ class TestVerifiedMessages:
         assert (first.key_id, first.key_version, first.topic, first.uncovered) == ("k", 1, topic, ())
 
     def test_polled_or_consumed_with_headers_or_without(
-        self, reader: Consumer, make_producer: Callable[..., Producer], keys: str, topic: str
+        self, reader: Consumer, make_producer: MakeProducer, keys: str, topic: str
     ) -> None:
         producer = make_producer(Sign(keyring=keys, key_id="k"))
         send(producer, topic, 1)
@@ -75,7 +75,7 @@ class TestVerifiedMessages:
             assert isinstance(reader.verified(message), Verified)
 
     def test_nothing_of_an_unsigned_one(
-        self, reader: Consumer, make_producer: Callable[..., Producer], topic: str
+        self, reader: Consumer, make_producer: MakeProducer, topic: str
     ) -> None:
         send(make_producer(), topic, 1, headers={"a": b"1"})
         (message,) = take(reader, 1)
@@ -83,7 +83,7 @@ class TestVerifiedMessages:
         assert reader.local(message) == {}
 
     def test_of_a_message_that_was_reassembled(
-        self, reader: Consumer, make_producer: Callable[..., Producer], keys: str, topic: str
+        self, reader: Consumer, make_producer: MakeProducer, keys: str, topic: str
     ) -> None:
         producer = make_producer(Slice(max_bytes=2_000), Sign(keyring=keys, key_id="k"))
         producer.produce(topic, bytes(5_000), partition=0)
@@ -94,12 +94,7 @@ class TestVerifiedMessages:
         assert verified.sequence == 0
 
     def test_what_was_added_later_is_named(
-        self,
-        reader: Consumer,
-        make_producer: Callable[..., Producer],
-        connection: dict[str, Any],
-        keys: str,
-        topic: str,
+        self, reader: Consumer, make_producer: MakeProducer, connection: dict[str, Any], keys: str, topic: str
     ) -> None:
         (wire,) = Chain([Sign(keyring=keys, key_id="k")]).open().send([Record(topic, b"v")])
         raw = confluent_kafka.Producer(connection)
@@ -111,11 +106,7 @@ class TestVerifiedMessages:
         assert (verified.uncovered, message.headers() or None) == (("x",), None)
 
     def test_is_committed_by_message(
-        self,
-        make_consumer: Callable[..., Consumer],
-        make_producer: Callable[..., Producer],
-        keys: str,
-        topic: str,
+        self, make_consumer: MakeConsumer, make_producer: MakeProducer, keys: str, topic: str
     ) -> None:
         send(make_producer(Sign(keyring=keys, key_id="k")), topic, 2)
         consumer = make_consumer(Sign(keyring=keys), topic=topic, **{"enable.auto.commit": False})
@@ -125,11 +116,7 @@ class TestVerifiedMessages:
         assert committed.offset == 1
 
     def test_is_there_while_it_is_processed(
-        self,
-        make_consumer: Callable[..., Consumer],
-        make_producer: Callable[..., Producer],
-        keys: str,
-        topic: str,
+        self, make_consumer: MakeConsumer, make_producer: MakeProducer, keys: str, topic: str
     ) -> None:
         seen: list[Record] = []
 
@@ -146,7 +133,7 @@ class TestVerifiedMessages:
         assert seen[0].verified == consumer.verified(message) is not None
 
     def test_of_a_deserialized_message(
-        self, make_producer: Callable[..., Producer], connection: dict[str, Any], keys: str, topic: str
+        self, make_producer: MakeProducer, connection: dict[str, Any], keys: str, topic: str
     ) -> None:
         send(make_producer(Sign(keyring=keys, key_id="k")), topic, 1)
         conf = {
@@ -164,7 +151,7 @@ class TestVerifiedMessages:
             assert consumer.verified(message) is not None
 
     def test_a_raw_client_verifies_nothing(
-        self, make_consumer: Callable[..., Consumer], make_producer: Callable[..., Producer], topic: str
+        self, make_consumer: MakeConsumer, make_producer: MakeProducer, topic: str
     ) -> None:
         send(make_producer(), topic, 1)
         consumer = make_consumer(topic=topic)
@@ -179,9 +166,7 @@ class TestItsHeaders:
     """They hold what a message has no room for, and are a list like any other."""
 
     @pytest.fixture
-    def message(
-        self, reader: Consumer, make_producer: Callable[..., Producer], keys: str, topic: str
-    ) -> Message:
+    def message(self, reader: Consumer, make_producer: MakeProducer, keys: str, topic: str) -> Message:
         send(make_producer(Sign(keyring=keys, key_id="k")), topic, 1, headers={"a": b"1"})
         return take(reader, 1)[0]
 

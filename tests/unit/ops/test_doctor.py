@@ -30,8 +30,7 @@ from headerware.keyring import (
 )
 from headerware.keyring.services import Vault
 from headerware.keyring.writing import edit_keyring
-from headerware.ops import doctor
-from headerware.ops.doctor import Finding, examine
+from headerware.ops.doctor import Finding, examination, examine
 from tests.airports import trained
 from tests.ingress import Ingress
 from tests.vault_server import TOKEN, VaultServer
@@ -76,7 +75,7 @@ class TestVersions:
     @pytest.mark.parametrize("installed", ["2.12.9", "3.0.0"])
     def test_out_of_their_range_fail(self, monkeypatch: pytest.MonkeyPatch, installed: str) -> None:
         monkeypatch.setattr(
-            doctor,
+            examination,
             "version",
             lambda name: installed if name == "confluent-kafka" else importlib.metadata.version(name),
         )
@@ -89,7 +88,7 @@ class TestVersions:
     def test_native_steps_of_another_version_are_told_with_the_command_for_the_right_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(doctor, "native_module", lambda: (None, "not used: expected another"))
+        monkeypatch.setattr(examination, "native_module", lambda: (None, "not used: expected another"))
         (finding,) = (one for one in examine() if one.status == "warn")
         assert (finding.check, finding.advice) == ("native", install_command("native"))
 
