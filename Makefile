@@ -255,15 +255,15 @@ test-spark: java ## run the tests that need Spark (ARGS=...)
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) tests/spark $(ARGS)
 
 .PHONY: test-spark-frames
-test-spark-frames: java ## run the tests of Spark that need no Kafka (ARGS=...)
-	@$(MAKE) --no-print-directory test-spark ARGS="-m 'not broker' $(ARGS)"
+test-spark-frames: java ## run the tests of Spark that need no Kafka, but the long ones (ARGS=...)
+	@$(MAKE) --no-print-directory test-spark ARGS="-m 'not broker and not long' $(ARGS)"
 
 .PHONY: test-spark-streams
 test-spark-streams: java ## run the tests of Spark that need a real Kafka, but the long ones (ARGS=...)
 	@$(MAKE) --no-print-directory test-spark CLUSTERS=$$((2 * $(CLUSTERS))) ARGS="-m 'broker and not long' $(ARGS)"  # they wait most of the time
 
 .PHONY: test-spark-long
-test-spark-long: java ## run the tests of Spark that are killed, restarted or submitted, or have a cluster of their own
+test-spark-long: java ## run the tests for which Spark is killed, submitted or started anew
 	@$(MAKE) --no-print-directory test-spark CLUSTERS=$$((2 * $(CLUSTERS))) ARGS="-m long $(ARGS)"  # they wait, too
 
 .PHONY: test-exhaustive

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.one_spark
+pytestmark = [pytest.mark.one_spark, pytest.mark.long]
 
 PROGRAM = Path(__file__).parent / "programs" / "with_keys.py"
 SECONDS = 200

@@ -194,6 +194,7 @@ def sizes_in(folder: Path) -> list[int]:
     return [path.stat().st_size for path in folder.iterdir()] if folder.exists() else []
 
 
+@pytest.mark.long
 class TestKilledWriter:
     def test_never_shows_half_a_file_under_its_name(self, tmp_path: Path) -> None:
         env = {**os.environ, "PYSPARK_PYTHON": sys.executable}

@@ -164,6 +164,7 @@ def spool(spark: SparkSession, tmp_path: Path) -> Spool:
 
 
 class TestStreams:
+    @pytest.mark.long
     def test_repeat_the_batch_of_a_killed_driver_with_the_same_rows(self, spool: Spool) -> None:
         spool.write("b-1.jsonl", 1, 2)
         spool.batches[0] = [spool.run_killed()]
@@ -188,6 +189,7 @@ class TestStreams:
         spool.run()
         assert spool.batches == {0: [["1"], []], 1: [["10"]]}
 
+    @pytest.mark.long
     def test_go_on_after_their_process_was_killed(self, spool: Spool) -> None:
         """The process that plans is killed while the query runs; the query fails, and starts again."""
         for number in range(4):

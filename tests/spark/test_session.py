@@ -155,6 +155,7 @@ class TestKafkaSource:
         assert [bytes(row.value) for row in dirty.collect()] == [b"kept", b"aborted"]
 
 
+@pytest.mark.long
 class TestSparkSubmit:
     @pytest.mark.connector
     def test_packages_come_from_the_command_line(self, tmp_path: Path) -> None:
@@ -173,6 +174,7 @@ class TestSparkSubmit:
 
 
 @pytest.mark.connector
+@pytest.mark.long
 class TestFirstProgram:
     def test_prints_its_own_output_and_one_line_of_java(self, tmp_path: Path) -> None:
         (tmp_path / "program.py").write_text(FIRST_PROGRAM)

@@ -21,7 +21,7 @@ from headerware.keyring.writing import edit_keyring
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.connector  # its jars are what the program is given
+pytestmark = [pytest.mark.connector, pytest.mark.long]  # its jars are what the program is given
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 200
 CHAIN = """
