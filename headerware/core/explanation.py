@@ -111,14 +111,18 @@ def growth(chain: Chain, topic: str) -> tuple[tuple[Growth, ...], tuple[NotMeasu
 
     Both are in the order of sending. The chain is opened as a producer in a dry run, and nothing is sent or
     stored: no record, object, metric or span. Each interceptor that encrypts asks for one data key.
-    Interceptors that work on objects, or make bytes of them, are not measured: their cost depends on the
-    object.
+    Interceptors that work on objects, or make bytes of them, are not measured, because their cost depends on
+    the object, and a contract is not, because the record does not fulfil it.
 
     Raises:
         HeaderwareError: the chain cannot be opened here, or an interceptor refuses the record.
     """
-    on_objects = {name for name, step in zip(chain.names, chain, strict=True) if precedes_bytes(step)}
-    steps = [step for step in chain if not precedes_bytes(step)]
+    unmeasured = {
+        name: _JUDGES if getattr(step, "type", None) == "contract" else _ON_OBJECTS
+        for name, step in zip(chain.names, chain, strict=True)
+        if precedes_bytes(step) or getattr(step, "type", None) == "contract"
+    }
+    steps = [step for name, step in zip(chain.names, chain, strict=True) if name not in unmeasured]
     meter = _Meter(added={}, taken_ns=defaultdict(list))
     context = Context(side="producer", cluster_id=lambda: "0" * _CLUSTER_ID_CHARACTERS, dry_run=True)
     session = Chain([meter, *steps]).open(context)
@@ -136,8 +140,8 @@ def growth(chain: Chain, topic: str) -> tuple[tuple[Growth, ...], tuple[NotMeasu
     )
     not_measured = []
     for name in chain.for_topic(topic):
-        if name in on_objects:
-            not_measured.append(NotMeasured(name, "it works on objects, and its cost depends on the object"))
+        if name in unmeasured:
+            not_measured.append(NotMeasured(name, unmeasured[name]))
         elif name not in meter.taken_ns:
             not_measured.append(NotMeasured(name, "it does nothing while a record is sent"))
         elif name not in meter.added:
@@ -145,6 +149,8 @@ def growth(chain: Chain, topic: str) -> tuple[tuple[Growth, ...], tuple[NotMeasu
     return measured, tuple(not_measured)
 
 
+_ON_OBJECTS: Final = "it works on objects, and its cost depends on the object"
+_JUDGES: Final = "it judges records, and its cost depends on the record"
 _CLUSTER_ID_CHARACTERS: Final = 22
 _MEASURED_RECORDS: Final = 30
 _MEASURING_S: Final = 1.0

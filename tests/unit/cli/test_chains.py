@@ -597,6 +597,20 @@ class TestExplain:
             {"name": "serialize", "reason": on_objects},
         ]
 
+    def test_opened_measures_a_chain_whose_contract_its_sample_breaks(self, tmp_path: Path) -> None:
+        (tmp_path / "orders.yaml").write_text(
+            "asyncapi: 3.0.0\ninfo: {title: Orders, version: 1.0.0}\nchannels:\n  orders:\n    address: orders\n"
+            "    messages: {Order: {headers: {type: object, required: [tenant]}}}\n"
+        )
+        path = tmp_path / "chain.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "contract"\nfile = "orders.yaml"\n'
+            '[[interceptors]]\ntype = "trail"\nservice = "s"\n'
+        )
+        found = json.loads(run("explain", path, "orders", "--open", "--json").stdout)["result"]
+        assert [each["name"] for each in found["growth"]] == ["trail"]
+        assert [each["name"] for each in found["not_measured"]] == ["contract"]
+
     def test_shows_no_secret(self, config: Path) -> None:
         for arguments in ([], ["--json"]):
             result = run("explain", config, *arguments)
