@@ -308,6 +308,16 @@ def resolved_on_error(interceptor: object) -> OnError:
     return chosen
 
 
+def raising(steps: Iterable[object]) -> Chain:
+    """Return a chain whose steps raise their refusals, so that its caller decides what becomes of records."""
+    return Chain(
+        msgspec.structs.replace(step, on_error="raise")
+        if isinstance(step, Interceptor) and step.on_error in ("drop", "dead_letter")
+        else step
+        for step in steps
+    )
+
+
 def _opener(
     position: int, name: str, interceptor: Any, *, signing: Sequence[object], earlier: Step | None
 ) -> Callable[[Context], Step]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headerware.core.chain import Chain
+from headerware.core.chain import raising
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeldBackError, KeyringError
 from headerware.core.headers import Headers
@@ -20,6 +20,8 @@ from headerware.interceptors.trail_proof import PROVEN, TrailProof
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headerware.core.chain import Chain
 
 
 class TrailProofs:
@@ -64,7 +66,7 @@ class TrailProofs:
             cluster_id=lambda: cluster_id,
             dry_run=True,
         )
-        self._session = Chain(running).open(context)
+        self._session = raising(running).open(context)  # a refusal is shown, and no dead letter is written
 
     def prove(self, record: Record) -> TrailProof | None:
         """Return which hops of a record from the wire are proven; None if the chain keeps or drops it.

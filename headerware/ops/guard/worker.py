@@ -37,13 +37,13 @@ from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.raw import TIMED_OUT
 from headerware.core.backoff import Backoff
-from headerware.core.chain import Chain
+from headerware.core.chain import Chain, raising
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
 from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
-from headerware.core.hooks import Interceptor, states
+from headerware.core.hooks import states
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
 from headerware.core.services import Flushes, offered
@@ -237,7 +237,7 @@ class Guard(FollowsFile):
         self._max_headers: Final = max_headers
         self._look_back_s: Final = look_back_s
         self._timeout_s: Final = timeout_s
-        self._second_chain: Final = None if second is None else _raising(second)
+        self._second_chain: Final = None if second is None else raising(second)
         if (file := followed_file(conf, chain)) is not None:
             settle_young(file[0])
         first, rest = self._hw_chain_for(dict(conf), chain)
@@ -286,7 +286,7 @@ class Guard(FollowsFile):
                 "admission to judge by certificates"
             )
         self._look_back_ms_of(chain)  # raises an error if nothing says how far to read back
-        return _raising(chain)
+        return raising(chain)
 
     def _look_back_ms_of(self, chain: Chain) -> int:
         """Return from how long before a committed offset a chain has records read again, in milliseconds.
@@ -907,16 +907,6 @@ class Guard(FollowsFile):
         elif self._session is not None:
             self._session.close()
         self._side_records.close()
-
-
-def _raising(chain: Chain) -> Chain:
-    """Return a chain whose steps raise their refusals, so that the guard writes the dead letters."""
-    return Chain(
-        msgspec.structs.replace(step, on_error="raise")
-        if isinstance(step, Interceptor) and step.on_error in ("drop", "dead_letter")
-        else step
-        for step in chain
-    )
 
 
 def _require_only_slice_waits(session: Session) -> None:

@@ -599,7 +599,8 @@ class TestExplain:
 
     def test_opened_measures_a_chain_whose_contract_its_sample_breaks(self, tmp_path: Path) -> None:
         (tmp_path / "orders.yaml").write_text(
-            "asyncapi: 3.0.0\ninfo: {title: Orders, version: 1.0.0}\nchannels:\n  orders:\n    address: orders\n"
+            "asyncapi: 3.0.0\ninfo: {title: Orders, version: 1.0.0}\n"
+            "channels:\n  orders:\n    address: orders\n"
             "    messages: {Order: {headers: {type: object, required: [tenant]}}}\n"
         )
         path = tmp_path / "chain.toml"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from headerware.core.chain import Chain
@@ -50,6 +52,18 @@ class TestTrailProofs:
         with chain.open(hops.context("producer")) as session:
             (wire,) = session.send([ORDER])
         found = proofs.prove(wire.replace(value=b"other"))
+        assert found is not None
+        assert "its record is refused: the signature by key 'shop'" in (found.problem or "")
+
+    @pytest.mark.parametrize("on_error", ["drop", "dead_letter"])
+    def test_says_so_whatever_the_chain_does_with_a_refused_record(
+        self, hops: Hops, chain: Chain, on_error: str
+    ) -> None:
+        with chain.open(hops.context("producer")) as session:
+            (wire,) = session.send([ORDER])
+        reading = Chain(msgspec.structs.replace(step, on_error=on_error) for step in chain)
+        with closing(TrailProofs(reading, "orders", now_ms=hops.context().now_ms)) as proofs:
+            found = proofs.prove(wire.replace(value=b"other"))
         assert found is not None
         assert "its record is refused: the signature by key 'shop'" in (found.problem or "")
 
