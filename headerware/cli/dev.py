@@ -110,7 +110,10 @@ def dev(
             servers = cluster.bootstrap_servers
             with kafka_errors():
                 sources = [stack.enter_context(_reader(servers, name)) for name in names if not quiet]
-                views = [ChainView(chain, cluster_id=source.cluster_id) for source in sources]
+                views = [
+                    ChainView(chain, cluster_id=source.cluster_id, bootstrap_servers=servers)
+                    for source in sources
+                ]
                 for view in views:
                     stack.callback(view.close)
                 what = "Apache Kafka is" if kafka else "an embedded cluster is"

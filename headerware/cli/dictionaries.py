@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 it cannot be done; 2 the command was used wrongly.
 from __future__ import annotations
 
 import shlex
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -271,16 +271,21 @@ def _samples(
     """Read samples of the last records of a topic."""
     settings = cluster.settings_for("TOPIC")
     chain = None if config is None else load_chain(config)
-    samples = Samples(chain, content_type=content_type, max_bytes=max_sample_mib * _MIB)
-    try:
-        with (
-            kafka_errors(topic),
-            TopicReader(settings, topic, group_id="headerware-dictionaries", timeout_s=timeout_s) as reader,
-        ):
-            reader.start(Start("last", limit))
-            return sample(reader.to_end(), samples)
-    finally:
-        samples.close()
+    with (
+        kafka_errors(topic),
+        TopicReader(settings, topic, group_id="headerware-dictionaries", timeout_s=timeout_s) as reader,
+        closing(
+            Samples(
+                chain,
+                cluster_id=reader.cluster_id,
+                bootstrap_servers=settings["bootstrap.servers"],
+                content_type=content_type,
+                max_bytes=max_sample_mib * _MIB,
+            )
+        ) as samples,
+    ):
+        reader.start(Start("last", limit))
+        return sample(reader.to_end(), samples)
 
 
 def _show_skipped(samples: Samples) -> None:

@@ -27,6 +27,7 @@ from headerware.interceptors.contract.document import named_by, read_document
 from headerware.interceptors.contract.interceptor import MARK_HEADER
 from headerware.interceptors.contract.schemas import TABLES, fragment, library
 from headerware.kafka.reader import Start, TopicReader
+from headerware.kafka.settings import bootstrap_servers
 from headerware.ops.tail import ChainView, tailed
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ def check_topic(
     records = broken = unreadable = 0
     refusal: str | None = None
     with TopicReader(settings, topic, group_id="headerware-contract") as source:
-        view = ChainView(Chain(steps), cluster_id=source.cluster_id)
+        view = ChainView(
+            Chain(steps), cluster_id=source.cluster_id, bootstrap_servers=bootstrap_servers(settings)
+        )
         try:
             source.start(Start.parse(f"-{count}"))
             for batch in tailed(source, view):

@@ -76,6 +76,8 @@ class Samples:
     Args:
         chain: the chain that decodes on consume what the steps after `compress` encoded on send; with None,
             values are only decompressed.
+        cluster_id: the id of the records' cluster.
+        bootstrap_servers: its brokers, from which a step may read a topic of its own.
         content_type: sample only records of this content type; None samples all records.
         max_bytes: how many bytes of values are kept at most.
     """
@@ -84,10 +86,17 @@ class Samples:
         self,
         chain: Chain | None = None,
         *,
+        cluster_id: str | None = None,
+        bootstrap_servers: str | None = None,
         content_type: str | None = None,
         max_bytes: int = MAX_SAMPLE_BYTES,
     ) -> None:
-        context = Context(side="consumer", dry_run=True)
+        context = Context(
+            side="consumer",
+            bootstrap_servers=bootstrap_servers,
+            cluster_id=lambda: cluster_id,
+            dry_run=True,
+        )
         self._session: Final = _before_compress(chain).open(context)
         self._content_type: Final = None if content_type is None else essence(content_type.encode())
         self._max_bytes: Final = max_bytes

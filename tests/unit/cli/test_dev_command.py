@@ -19,6 +19,8 @@ from click.testing import CliRunner
 
 from headerware import Producer, load_chain
 from headerware.cli import main
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -91,6 +93,23 @@ class TestDev:
         assert shown["orders"]["result"]["outcome"] == "delivered"
         assert shown["orders"]["result"]["application"][0]["value"]["text"] == "secret"
         assert shown["payments"]["result"]["outcome"] == "refused"
+
+    def test_shows_what_is_encrypted_under_the_keys_of_subjects(
+        self, start: Callable[..., Dev], tmp_path: Path
+    ) -> None:
+        edit_keyring(tmp_path / "k.json", lambda ring: with_new_key(ring, "cards", "aes-256"), create=True)
+        path = tmp_path / "chain.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "encrypt"\nkey_id = "cards"\nkey_of = "header:customer"\n'
+            'key_service = { type = "file", keyring = "k.json" }\n'
+            'subject_keys = { type = "topic", topic = "customers" }\n'
+        )
+        dev = start("orders", "customers", "-c", str(path), "--json")
+        with Producer({"bootstrap.servers": dev.servers}, chain=load_chain(str(path))) as producer:
+            producer.produce("orders", b"secret", headers={"customer": "ann"})
+        until(lambda: any('"topic":"orders"' in line.replace(" ", "") for line in dev.lines))
+        found = [each["result"] for each in map(json.loads, dev.lines)]
+        assert [each["outcome"] for each in found if each["topic"] == "orders"] == ["delivered"]
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_ends_with_its_cluster(self, start: Callable[..., Dev], number: int) -> None:

@@ -16,6 +16,7 @@ from headerware.keyring import with_deletion, with_new_key, with_rotation
 from headerware.keyring.subjects.receipt import RECEIPT_USE
 from headerware.keyring.subjects.rows import SECRET, SUBJECT_KEY
 from headerware.keyring.writing import edit_keyring
+from tests.airports import airports
 from tests.subjects import World, record_of, refusal_of
 
 
@@ -131,6 +132,35 @@ class TestTail:
         result = CliRunner().invoke(main, ["trail", topic, "-c", str(config), "-b", world.servers])
         assert result.exit_code == 0, result.output
         assert "proven by key 'shop'" in result.output
+
+
+class TestReadingThroughTheChain:
+    """Commands other than ``tail`` that read a topic with the chain of its readers."""
+
+    def test_a_contract_is_compared_with_what_subjects_may_be_read(self, world: World, config: Path) -> None:
+        topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            producer.produce(topic, b'{"id": 1}', headers={"customer": "ann"})
+        contract = world.folder / "orders.yaml"
+        contract.write_text(
+            "asyncapi: 3.0.0\ninfo: {title: Orders, version: 1.0.0}\ndefaultContentType: application/json\n"
+            f"channels:\n  orders:\n    address: {topic}\n"
+            "    messages: {Order: {payload: {properties: {id: {type: integer}}}}}\n"
+        )
+        arguments = ("--topic", topic, "-c", str(config), "-b", world.servers)
+        result = CliRunner().invoke(main, ["contract", "check", str(contract), *arguments])
+        assert result.exit_code == 0, result.output
+        assert "1 record read, 0 break the contract\n" in result.output
+
+    def test_a_dictionary_is_trained_on_what_subjects_may_be_read(self, world: World, config: Path) -> None:
+        topic, servers = f"{world.topic}.orders", {"bootstrap.servers": world.servers, "log_level": 0}
+        with Producer({**servers, "headerware.config": str(config)}) as producer:
+            for value in airports():
+                producer.produce(topic, value, headers={"customer": "ann"})
+        arguments = ("-c", str(config), "-b", world.servers, "--out", str(world.folder / "a.dict"), "--json")
+        result = CliRunner().invoke(main, ["dictionaries", "train", topic, *arguments])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["result"]["samples"] == len(airports())
 
 
 class TestExplaining:
