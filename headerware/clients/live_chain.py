@@ -48,6 +48,16 @@ _STOP_TIMEOUT_S: Final = 5.0
 _THREAD: Final = "headerware-reload"
 _DIGEST_DIGITS: Final = 12
 _REQUIRE: Final[Mapping[Any, int]] = {"off": 0, False: 0, "warn": 1, "enforce": 2, True: 2}
+_NAMED: Final = ("headers", "deterministic_headers", "bind_headers", "covered", "fields")
+"""Options that name what is protected."""
+_STRONGER: Final = {
+    "signed": True,
+    "key": "deterministic",
+    "nulls": "authenticate",
+    "on_failure": "refuse",
+    "missing": "refuse",
+}
+"""The value of an option that protects more than its other value."""
 
 
 class ChainInForce(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,7 +436,7 @@ def _changes(before: Chain, after: Chain) -> list[str]:
 
 
 def _less_protection(before: Chain, after: Chain) -> list[str]:
-    """Return texts about protecting interceptors that are gone, demand less, or work on other topics."""
+    """Return texts about protecting interceptors that are gone, protect less, or work on other topics."""
     new = dict(zip(after.names, after.interceptors, strict=True))
     found: list[str] = []
     for name, old in zip(before.names, before.interceptors, strict=True):
@@ -439,6 +449,16 @@ def _less_protection(before: Chain, after: Chain) -> list[str]:
         was, now = getattr(old, "require", None), getattr(other, "require", None)
         if _REQUIRE.get(now, 0) < _REQUIRE.get(was, 0):
             found.append(f"{name} has require = {now!r}, which was {was!r}")
+        for option, stronger in _STRONGER.items():
+            now = getattr(other, option, None)
+            if getattr(old, option, None) == stronger != now:
+                found.append(f"{name} has {option} = {now!r}, which was {stronger!r}")
+        for option in _NAMED:
+            gone = {*getattr(old, option, ())} - {*getattr(other, option, ())}
+            if gone - {*(getattr(other, "headers", ()) if option == "deterministic_headers" else ())}:
+                found.append(f"{name} has fewer names in {option}")
+        if getattr(old, "key_of", None) is not None and getattr(other, "key_of", None) is None:
+            found.append(f"{name} has no key_of any more")
         if getattr(old, "topics", None) != getattr(other, "topics", None):
             found.append(f"{name} works on other topics than before")
     return found

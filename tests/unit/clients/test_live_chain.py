@@ -36,6 +36,7 @@ from headerware.core.errors import MissingPartError
 from headerware.core.plugins import interceptor_type
 from headerware.interceptors import Dedup, Slice
 from headerware.keyring import Keyring, encode_keyring, with_new_key
+from headerware.keyring.writing import edit_keyring
 from tests.committing import commit_stored
 from tests.unit.clients.conftest import take, values
 from tests.waiting import until
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 SLICE = '[[interceptors]]\ntype = "slice"\nmax_bytes = 2000\n'
 NOTHING = "interceptors = []\n"
+OF_SUBJECTS = 'key_of = "header:a"\nsubject_keys = { type = "topic", topic = "subjects" }\n'
 DEDUP = '[[interceptors]]\ntype = "dedup"\n'
 
 
@@ -755,6 +757,56 @@ class TestWhatIsLogged:
             assert producer.reload() is True
         warned = [record.getMessage() for record in caplog.records if "protection" in record.getMessage()]
         assert [expected in said for said in warned if expected] == ([True] if expected else [])
+
+    @pytest.mark.parametrize(
+        ("before", "after", "expected"),
+        [
+            ('headers = ["a", "b"]', 'headers = ["a"]', "encrypt has fewer names in headers"),
+            ('headers = ["a"]', 'headers = ["a", "b"]', None),
+            ('bind_headers = ["a"]', "", "encrypt has fewer names in bind_headers"),
+            (
+                'nulls = "authenticate"',
+                'nulls = "pass"',
+                "encrypt has nulls = 'pass', which was 'authenticate'",
+            ),
+            (OF_SUBJECTS, "", "encrypt has no key_of any more"),
+        ],
+    )
+    def test_encryption_that_protects_less(
+        self,
+        clients: Any,
+        file: Path,
+        before: str,
+        after: str,
+        expected: str | None,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        keys = file.with_name("cards.json")
+        edit_keyring(keys, lambda ring: with_new_key(ring, "cards", "aes-256"), create=True)
+        encrypting = (
+            '[[interceptors]]\ntype = "encrypt"\nkey_id = "cards"\n'
+            'key_service = { type = "file", keyring = "cards.json" }\n'
+        )
+        file.write_text(encrypting + before)
+        producer = clients(Producer)
+        write(file, encrypting + after)
+        with caplog.at_level(logging.WARNING, logger="headerware"):
+            assert producer.reload() is True
+        warned = [record.getMessage() for record in caplog.records if "protection" in record.getMessage()]
+        assert [said.rpartition("protection away: ")[2] for said in warned] == (
+            [expected] if expected else []
+        )
+
+    def test_a_trail_that_is_no_longer_signed(
+        self, clients: Any, file: Path, keyring: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        trail = '[[interceptors]]\ntype = "trail"\nservice = "k"\n'
+        file.write_text(f'{trail}signed = true\nkeyring = "{keyring}"\n')
+        producer = clients(Producer)
+        write(file, trail)
+        with caplog.at_level(logging.WARNING, logger="headerware"):
+            assert producer.reload() is True
+        assert "trail has signed = False, which was True" in caplog.text
 
     def test_a_file_that_others_can_write(
         self, clients: Any, file: Path, caplog: pytest.LogCaptureFixture
