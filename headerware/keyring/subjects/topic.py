@@ -65,6 +65,8 @@ _PROBE_S: Final = 0.5
 _PROBE_WAIT_S: Final = 0.2
 """How long a caller waits for a topic that was out of reach."""
 _log: Final = logging.getLogger("headerware.keyring")
+_NEW_KEY: Final = "; headerware keys readmit lets a subject have a new key"
+"""Advice to a writer; a reader has no use for it, because what was erased stays erased."""
 _NO_SERVERS: Final = (
     "expected servers, the brokers that have the topic, because there is no client here; found none"
 )
@@ -285,10 +287,10 @@ class SubjectKeys:
             KeyDeletedError: the subject was erased.
             KeyServiceError: the topic or the key service cannot be used now; nothing may be sent.
         """
-        subject = self._subject(pseudonym)
+        subject = self._subject(pseudonym, _NEW_KEY)
         if not subject.keys:
             self.prepare([pseudonym])
-            subject = self._subject(pseudonym)
+            subject = self._subject(pseudonym, _NEW_KEY)
         if not subject.keys:  # it was erased meanwhile, and that is read now
             raise KeyServiceUnavailableError("the subject got a key, and lost it at once; try again")
         row = next(iter(subject.keys.values()))
@@ -455,14 +457,13 @@ class SubjectKeys:
         self._secrets.close()
         self._table.release()
 
-    def _subject(self, pseudonym: bytes) -> Subject:
-        """Return what the topic says about a subject that was not erased."""
+    def _subject(self, pseudonym: bytes, advice: str = "") -> Subject:
+        """Return what the topic says about a subject; raise KeyDeletedError, with advice, if it was erased."""
         with _service_errors():
             subject = self._look_up(pseudonym)
         if subject.is_erased:
             raise KeyDeletedError(
-                f"its subject, {pseudonym.hex()} in topic {self._table.topic!r}, was erased; "
-                "headerware keys readmit lets a subject have a new key"
+                f"its subject, {pseudonym.hex()} in topic {self._table.topic!r}, was erased{advice}"
             )
         return subject
 

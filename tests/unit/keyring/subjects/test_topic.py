@@ -87,6 +87,16 @@ class TestErasing:
         last = {key: value for _, key, value in world.rows() if key[0] != 1}
         assert [key[0] for key, value in last.items() if value is not None] == [ERASURE]
 
+    def test_only_writers_are_told_of_a_new_key(self, world: World) -> None:
+        keys = world.keys()
+        pseudonym = keys.pseudonym("ann")
+        name, _ = keys.to_send(pseudonym)
+        keys.erase("ann")
+        with pytest.raises(KeyDeletedError, match="was erased; headerware keys readmit"):
+            keys.to_send(pseudonym)
+        with pytest.raises(KeyDeletedError, match="was erased$"):
+            keys.to_read(name)
+
     def test_a_subject_that_never_had_a_key_can_be_erased(self, world: World) -> None:
         erased = world.keys().erase("ann")
         assert (erased.row.generation, erased.row.keys, erased.key_ids) == (1, 0, ())
