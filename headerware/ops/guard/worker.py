@@ -54,6 +54,7 @@ from headerware.interceptors.sign import Sign
 from headerware.kafka.errors import Kind, is_fatal, kind_of
 from headerware.kafka.first_answer import Troubles
 from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.settings import bootstrap_servers
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
 from headerware.ops.guard.judge import MAX_HEADERS, Admitted, Judge, Verdict, verdict_of
@@ -563,7 +564,7 @@ class Guard(FollowsFile):
                 side="consumer",
                 client_id=self._conf.get("client.id"),
                 group_id=self._group,
-                bootstrap_servers=self._conf.get("bootstrap.servers"),
+                bootstrap_servers=bootstrap_servers(self._conf),
                 cluster_id=lambda: self._cluster_id,
                 publish=self._side_records.store,
                 post=self._side_records.post,

@@ -160,7 +160,27 @@ class KeepsBack(Interceptor, frozen=True, kw_only=True):
         return SimpleNamespace(on_consume=on_consume, poll=lambda _: kept)
 
 
+class Tells(Interceptor, frozen=True, kw_only=True):
+    """Tell which brokers it got."""
+
+    type: ClassVar[str] = "tells"
+    told: list[str | None]
+
+    def open(self, context: Context) -> Any:
+        """Return a hook that changes nothing."""
+        self.told.append(context.bootstrap_servers)
+        return SimpleNamespace(on_consume=lambda record: record)
+
+
 class TestAChain:
+    def test_gets_the_brokers_under_either_name_of_the_property(self, ingress: Ingress) -> None:
+        told: list[str | None] = []
+        chain = Chain([Tells(told=told), *ingress.guard_chain()])
+        guard = Guard({"metadata.broker.list": "nowhere:1"}, ROUTES, chain=chain)
+        guard._open_judge(Answers(), dry_run=True)
+        guard._close()
+        assert told == ["nowhere:1"]
+
     def test_that_keeps_records_back_is_refused(self, ingress: Ingress) -> None:
         """What it releases has no position, so it would neither go on nor become a dead letter."""
         chain = Chain([KeepsBack(), *ingress.guard_chain()])
