@@ -458,7 +458,7 @@ class SubjectKeys:
         self._table.release()
 
     def _subject(self, pseudonym: bytes, advice: str = "") -> Subject:
-        """Return what the topic says about a subject; raise KeyDeletedError, with advice, if it was erased."""
+        """Return what the topic says about a subject; raise KeyDeletedError if it was erased."""
         with _service_errors():
             subject = self._look_up(pseudonym)
         if subject.is_erased:

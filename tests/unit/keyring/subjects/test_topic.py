@@ -94,7 +94,7 @@ class TestErasing:
         keys.erase("ann")
         with pytest.raises(KeyDeletedError, match="was erased; headerware keys readmit"):
             keys.to_send(pseudonym)
-        with pytest.raises(KeyDeletedError, match="was erased$"):
+        with pytest.raises(KeyDeletedError, match=r"was erased$"):
             keys.to_read(name)
 
     def test_a_subject_that_never_had_a_key_can_be_erased(self, world: World) -> None:
