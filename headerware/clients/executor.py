@@ -509,6 +509,8 @@ class Executor:
     def _give_up(self, job: Job, reason: HeaderwareError, raised: BaseException) -> Callable[[], object]:
         """Answer for a record that gets no further attempt."""
         if self.options.on_failure == "raise":
+            if self._is_for_the_handler(job):  # a refusal of the chain says where itself
+                raised.add_note(f"while {where(job.message)} was processed")
             return partial(self._fail, raised, job)
         _, original = self._original(job.message)
         if original is None:  # no step has changed the record, or there is no record
@@ -588,6 +590,11 @@ class Executor:
 def _session_of(job: Job) -> Session:
     """Return the session that a record came through; the job keeps the session open."""
     return job.receipt.in_use.session
+
+
+def where(message: Message) -> str:
+    """Return a message's position as text."""
+    return position(message.topic() or "", message.partition(), message.offset())
 
 
 def _placeholder(message: Message) -> Record:

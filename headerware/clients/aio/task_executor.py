@@ -20,7 +20,7 @@ from confluent_kafka import Message
 
 from headerware.clients.aio.worker import Worker
 from headerware.clients.delivery import Delivery
-from headerware.clients.executor import Client, Executor
+from headerware.clients.executor import Client, Executor, where
 from headerware.clients.progress import Job
 from headerware.clients.run_options import RunOptions
 
@@ -46,6 +46,12 @@ class TaskExecutor(Executor):
         thread: Worker,
     ) -> None:
         super().__init__(client, delivery, handler, options, counts)
+        if not any(map(inspect.iscoroutinefunction, (inspect.unwrap(handler), type(handler).__call__))):
+            name = getattr(handler, "__qualname__", type(handler).__name__)
+            raise TypeError(
+                f"expected a coroutine function (async def) as handler, found {name}; a handler that blocks "
+                f"can call its work by asyncio.to_thread"
+            )
         self._thread: Final = thread
         self._loop: Final = asyncio.get_running_loop()
         self._context: Final = contextvars.copy_context()
@@ -115,7 +121,8 @@ class TaskExecutor(Executor):
         self._tasks.discard(task)
         if task.cancelled():
             error: BaseException | None = RuntimeError(
-                "a handler was cancelled, or awaited a cancelled task, so its record is not processed"
+                f"the handler of {where(job.message)} was cancelled, or awaited a cancelled task, so this "
+                "record is not processed"
             )
         else:
             error = task.exception()

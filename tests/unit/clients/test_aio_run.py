@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import threading
 import time
@@ -255,8 +256,9 @@ class TestFailures:
         async def main() -> tuple[list[Any], int, list[Any]]:
             async with opened() as consumer:
                 values, handle = seen_by(consumer, 99)
-                with pytest.raises(ValueError, match="payload"):
+                with pytest.raises(ValueError, match="payload") as raised:
                     await consumer.run(handle)
+                assert raised.value.__notes__ == [f"while {topic}[0]@1 was processed"]
                 at = await committed(consumer, topic)
                 rest = [message.value() for message in await consumer.consume(2, 60)]
                 return values, at, rest
@@ -320,7 +322,7 @@ class TestFailures:
                 raise asyncio.CancelledError
 
             async with opened() as consumer:
-                with pytest.raises(RuntimeError, match="a handler was cancelled"):
+                with pytest.raises(RuntimeError, match=r"the handler of .+\[0\]@\d was cancelled"):
                     await consumer.run(handle, on_failure="skip")
                 return await committed(consumer, topic)
 
@@ -345,15 +347,32 @@ class TestFailures:
         found = [text.partition(" waits for records")[0] for text in caplog.messages]
         assert found == ["AsyncConsumer: run", "AsyncConsumer: async for", "AsyncConsumer: messages"]
 
-    def test_refuses_a_function_that_cannot_be_awaited(
+    def test_refuses_a_function_that_cannot_be_awaited_before_any_record(
+        self, opened: Callable[..., Any]
+    ) -> None:
+        async def main() -> None:
+            async with opened() as consumer:
+                with pytest.raises(TypeError, match=r"expected a coroutine function .* found .*<lambda>;"):
+                    await consumer.run(lambda _: None, on_failure="skip")
+
+        run(main())
+
+    def test_refuses_a_coroutine_function_that_a_decorator_made_a_plain_one(
         self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
     ) -> None:
         fill(b"a")
 
+        async def handle(_: Message) -> None:
+            """Never called."""
+
+        @functools.wraps(handle)
+        def decorated(_: Message) -> None:
+            """Await nothing."""
+
         async def main() -> None:
             async with opened() as consumer:
-                with pytest.raises(TypeError, match="expected a coroutine function"):
-                    await consumer.run(lambda _: None, on_failure="skip")
+                with pytest.raises(TypeError, match="its result cannot be awaited"):
+                    await consumer.run(decorated, on_failure="skip")
 
         run(main())
 

@@ -261,8 +261,9 @@ class TestFailures:
     ) -> None:
         fill(b"a", b"bad", b"c")
         consumer = make_consumer(topic=topic, headerware_processing="explicit")
-        with pytest.raises(ValueError, match="payload"):
+        with pytest.raises(ValueError, match="payload") as raised:
             consumer.run(Seen(consumer, 99))
+        assert raised.value.__notes__ == [f"while {topic}[0]@1 was processed"]
         assert committed_of(consumer, topic) == 1
 
     def test_skip_goes_on_after_it(self, topic: str, fill: Fill, make_consumer: MakeConsumer) -> None:
@@ -349,8 +350,9 @@ class TestFailures:
         consumer = make_consumer(RefusesBad(), topic=topic)
         seen = Seen(consumer, 2)
         if on_failure == "raise":
-            with pytest.raises(InterceptorError, match="no"):
+            with pytest.raises(InterceptorError, match=r"\[0\]@1: no") as raised:
                 consumer.run(seen, on_failure=on_failure)
+            assert not hasattr(raised.value, "__notes__")  # its text has the position already
             assert committed_of(consumer, topic) == 1
             return
         consumer.run(seen, on_failure=on_failure)
