@@ -58,7 +58,7 @@ from headerware.core.batch import Batch
 from headerware.core.boundary import normalised, require_numbers, to_wire
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError
+from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError, RecordError, SerdeError
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
@@ -113,6 +113,7 @@ class Producer(FollowsFile, cimpl.Producer):
     _hw_side = "producer"
     _HW_RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
+    _hw_order_of_arguments: str = "the second argument is the value here, and the third the key"
 
     @chain_by_name
     def __init__(self, *args: Any, chain: Chain | None = None, **conf: Any) -> None:
@@ -501,6 +502,8 @@ class Producer(FollowsFile, cimpl.Producer):
         if outcome is DROP:
             deliveries.queue_dropped(record, user)
         elif isinstance(outcome, HeaderwareError):
+            if _seems_swapped(record, outcome):
+                _add_advice(outcome, self._hw_order_of_arguments)
             deliveries.acknowledge_failure(getattr(outcome, "last_record", None) or record, outcome)
             raise as_client_error(outcome, "send")
         else:
@@ -1005,6 +1008,21 @@ def _check_parts(index: int, topic: str, message: Mapping[str, Any], *, takes_ob
             to_wire(record)
     except HeaderwareError as error:
         raise TypeError(f"Message at index {index}: {error}") from None
+
+
+def _seems_swapped(record: Record, error: HeaderwareError) -> bool:
+    """Return whether an application seems to have taken the value for the key: the key alone is an object."""
+    of_key = isinstance(error, SerdeError) and error.part == "key"
+    of_types = isinstance(error, RecordError) or isinstance(error.__cause__, RecordError)
+    is_object = not isinstance(record.key, str | bytes | bytearray | memoryview | int | float | None)
+    return (of_key or of_types) and is_object and isinstance(record.value, str | bytes | None)
+
+
+def _add_advice(error: HeaderwareError, advice: str) -> None:
+    if isinstance(error, InterceptorError):
+        error.message += f"; {advice}"
+    else:
+        error.args = (f"{error}; {advice}",)
 
 
 def _kafka_error(error: Exception) -> KafkaError:

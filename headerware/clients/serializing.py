@@ -17,17 +17,16 @@ import confluent_kafka
 from confluent_kafka import Message
 
 from headerware.clients.consumer import Consumer
-from headerware.clients.deliveries import Deliveries, DeliveryCallback
+from headerware.clients.deliveries import DeliveryCallback
 from headerware.clients.producer import Producer
 from headerware.core.chain import Chain
 from headerware.core.config import nested
-from headerware.core.errors import ConfigError, InterceptorError, RecordError
+from headerware.core.errors import ConfigError
 from headerware.core.headers import HeadersLike
 from headerware.core.hooks import Place, Stage
 from headerware.core.options import from_option
 from headerware.core.order import place_of, stage_of, surely_share_topics
 from headerware.core.plugins import interceptor_type
-from headerware.core.record import Record
 from headerware.serdes.plugins import require_serde, serde_type
 from headerware.serdes.serde import PARTS
 
@@ -65,6 +64,10 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
     A key or value that cannot be serialized raises an error that is both :class:`~headerware.SerdeError`
     and confluent-kafka's ``KeySerializationError`` or ``ValueSerializationError``.
     """
+
+    _hw_order_of_arguments: str = (
+        "the second argument is the key here, and the third the value: for a value alone, write value=..."
+    )
 
     def _hw_chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         self._hw_serdes = _Serdes("serializer", conf)
@@ -105,17 +108,6 @@ class SerializingProducer(Producer, confluent_kafka.serializing_producer.Seriali
             KafkaException: librdkafka refused it.
         """
         Producer.produce(self, topic, value, key, partition, on_delivery, None, timestamp, headers)
-
-    def _hw_answer(
-        self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None
-    ) -> None:
-        if (
-            record.value is None
-            and isinstance(outcome, InterceptorError)
-            and isinstance(outcome.__cause__, RecordError)
-        ):
-            outcome.message += "; the second argument is the key here: for a value, write value=..."
-        super()._hw_answer(deliveries, record, outcome, user)
 
     def close(self) -> bool:
         """Flush; close the client, the interceptors and the serializers that builders have made."""

@@ -438,12 +438,20 @@ class TestBadInput:
         self, make_producer: Any, topic: str
     ) -> None:
         producer = make_producer(value_serializer=Stamped("value"))
-        hint = "the second argument is the key here: for a value, write value=..."
-        with pytest.raises(InterceptorError, match=f"the key of a record .* not dict.*; {hint}$"):
-            producer.produce(topic, {"id": 1})
+        hint = (
+            "the second argument is the key here, and the third the value: for a value alone, write value=..."
+        )
+        for value in (None, "k-1"):
+            with pytest.raises(InterceptorError, match=f"the key of a record .* not dict.*; {hint}$"):
+                producer.produce(topic, {"id": 1}, value)
         with pytest.raises(InterceptorError) as raised:
             producer.produce(topic, {"id": 1}, {"id": 1})
         assert hint not in str(raised.value)
+
+    def test_so_is_a_value_that_the_serializer_of_keys_refused(self, make_producer: Any, topic: str) -> None:
+        producer = make_producer(key_serializer=StringSerializer(), value_serializer=Stamped("value"))
+        with pytest.raises(KeySerializationError, match="the second argument is the key here"):
+            producer.produce(topic, {"id": 1}, "k-1")
 
     def test_a_plug_in_that_is_no_serde_is_refused(self) -> None:
         with pytest.raises(PluginError, match="expected a serde"):

@@ -14,7 +14,7 @@ import pytest
 
 from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.clients.aio import AsyncProducer
-from headerware.interceptors import Trail
+from headerware.interceptors import Serialize, Trail
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:
@@ -50,6 +50,18 @@ def test_are_refused_with_their_names(conf: dict[str, Any], given: dict[str, Any
     assert str(caught.value).startswith(told)
     (error,) = producer.produce_many("orders", [arguments])
     assert str(error).startswith(told)
+
+
+def test_a_value_in_the_place_of_the_key_is_told_where_it_goes(conf: dict[str, Any]) -> None:
+    """The serializing clients have the key first."""
+    hint = "the second argument is the value here, and the third the key"
+    for chain in (CHAIN, Chain([Serialize(value="json")])):
+        producer = Producer(conf, chain=chain)
+        with pytest.raises(HeaderwareError, match=f"the key of a record .* not dict; .*; {hint}$"):
+            producer.produce("orders", "k-1", {"id": 1})
+        with pytest.raises(HeaderwareError) as raised:
+            producer.produce("orders", "v", 3)
+        assert hint not in str(raised.value)
 
 
 @pytest.mark.parametrize(("given", "told"), WRONG)
