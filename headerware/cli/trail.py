@@ -39,7 +39,7 @@ from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -122,9 +122,13 @@ def trail(
         reader.start(Start("last", count) if offset is None else Start("offset", offset), limit=count)
         if verification is None and proofs is None and not as_json:
             click.echo(f"{printable(why)}: trails are as their writers claim", err=True)
+        is_empty = True
         for batch in reader.to_end():
+            is_empty = False
             for message in batch:
                 show(message)
+        if is_empty:
+            click.echo(_nothing_of(topic, reader.bounds, offset), err=True)
 
 
 def _verification(
@@ -143,6 +147,14 @@ def _verification(
         if proves
         else None,
     )
+
+
+def _nothing_of(topic: str, bounds: Mapping[int, tuple[int, int]], offset: int | None) -> str:
+    """Return why no record was shown."""
+    if offset is None:
+        return f"{topic} has no records"
+    ((partition, (_, end)),) = bounds.items()
+    return f"no record from offset {offset} on: {position(topic, partition, None)} ends at {end}"
 
 
 def _check_usage(

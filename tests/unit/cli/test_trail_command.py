@@ -178,8 +178,12 @@ class TestTrailOfATopic:
             .output
         )
 
-    def test_past_the_end_shows_nothing(self, topic: str) -> None:
-        assert self._json(topic, "--partition", "1", "--offset", "3") == []
+    def test_of_an_offset_past_the_end_says_where_the_end_is(self, topic: str) -> None:
+        place = ("--partition", "0", "--offset", "9")
+        result = run("--bootstrap-servers", self.servers, topic, *place)
+        end = self._json(topic, "--partition", "0", "--limit", "1")[0]["offset"] + 1
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert f"no record from offset 9 on: {topic}[0] ends at {end}\n" in result.stderr
 
     def test_shows_corrupt_and_missing_trails_as_such(self, topic: str) -> None:
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "0")
