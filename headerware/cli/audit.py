@@ -126,6 +126,12 @@ def compare_command(
 
     def show() -> None:
         _print(result, found.malformed)
+        if not result.rows and not topics:
+            click.echo(
+                "no counts: check that clients have audit, that --audit-topic is their audit topic, and the "
+                "time of --from and --to",
+                err=True,
+            )
         for topic in without:
             click.echo(
                 f"no counts of topic {topic!r}: check that its clients have audit, and that --audit-topic is "

@@ -382,7 +382,12 @@ def _common_topics(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None)
 
 
 def _select(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:
-    return keyring.versions(key_id) if version is None else (keyring.verifying_key(key_id, version),)
+    versions = keyring.versions(key_id)
+    selected = tuple(key for key in versions if version in {None, key.version})
+    if not selected:
+        numbers = ", ".join(str(key.version) for key in versions)
+        raise KeyringError(f"key {key_id!r} has no version {version} in the keyring: it has {numbers}")
+    return selected
 
 
 def _revoked_as(key: Key, revoked: Key) -> Key:

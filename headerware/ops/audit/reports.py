@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException
 
-from headerware.core.errors import HeaderwareError, WireFormatError
+from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.interceptors.audit import AuditReport, decode_report
 from headerware.kafka.reader import BEGINNING, Start, TopicReader
 from headerware.ops.chargeback.usage import Usage, audited_reads
@@ -52,6 +52,8 @@ def read_reports(
                     reports.append(decode_report(message.value()))
                 except WireFormatError:
                     malformed += 1
+    except ConfigError as error:
+        raise ConfigError(f"the audit topic {error}") from error
     except KafkaException as error:
         raise HeaderwareError(f"the audit topic {topic!r} cannot be read: {error.args[0].str()}") from error
     return Reports(reports=tuple(reports), malformed=malformed)

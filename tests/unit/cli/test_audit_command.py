@@ -70,7 +70,9 @@ class TestCompare:
         assert "no counts of topic 'payments'" in result.output
 
     def test_of_another_time_has_no_rows(self, run: Callable[..., Result]) -> None:
-        assert run("--to", "2026-01-01T00:00").exit_code == 0
+        result = run("--to", "2026-01-01T00:00")
+        assert result.exit_code == 0
+        assert "no counts: check that clients have audit" in result.stderr
 
     def test_answers_in_json(self, run: Callable[..., Result]) -> None:
         result = run("--json")
@@ -87,6 +89,11 @@ class TestCompare:
         result = run("--from", "yesterday")
         assert result.exit_code == 2
         assert "expected a time such as" in result.output
+
+    def test_names_the_audit_topic_that_a_cluster_does_not_have(self, run: Callable[..., Result]) -> None:
+        result = run("--audit-topic", "audits")
+        assert result.exit_code == 1
+        assert "the audit topic audits: there is no such topic" in result.output
 
     def test_names_a_topic_that_is_not_there(self, embedded_cluster: EmbeddedCluster) -> None:
         where = ["--bootstrap-servers", "127.0.0.1:1", "--timeout", "0.5"]

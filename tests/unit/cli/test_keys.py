@@ -619,6 +619,17 @@ class TestPublicOfWhatHasNone:
 
 
 class TestRevoke:
+    @pytest.mark.parametrize("command", ["revoke", "delete"])
+    def test_a_key_or_version_that_is_not_there_is_told_with_those_that_are(
+        self, path: Path, command: str
+    ) -> None:
+        for key_id, version, told in (
+            ("order", "1", "did you mean 'orders'?"),
+            ("orders", "7", "key 'orders' has no version 7 in the keyring: it has 1"),
+        ):
+            result = run(command, "--yes", "--keyring", path, "--id", key_id, "--version", version)
+            assert (result.exit_code, told in result.output) == (1, True)
+
     def test_takes_all_versions(self, path: Path) -> None:
         done("rotate", "--keyring", path, "--id", "orders")
         rows = done_json("revoke", "--yes", "--keyring", path, "--id", "orders")["keys"]
