@@ -33,6 +33,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def check(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "makes no spans" not in done.stderr
     shown = " ".join(done.stdout.split())  # the console wraps long lines
     assert re.search(
         r"refused sign at demo-\d+-stocks\[0\]@\d+: the signature by key 'demo' version 1 does not fit the "
