@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
@@ -224,6 +227,10 @@ _PLAIN_OBJECTS: Final = (
 )
 
 
+_TOO_SHORT_MS: Final = 100
+"""A shorter time is more likely a number of seconds."""
+_USUAL_SECONDS: Final = frozenset({1_800, 3_600, 7_200, 86_400, 604_800})
+"""Half an hour, an hour, two hours, a day and a week, in seconds."""
 _TAKES_OBJECTS: Final = (
     "the application passes objects to produce, such as dicts, and gets objects from poll; a value that is "
     "bytes already, as of json.dumps, is refused"
@@ -255,11 +262,30 @@ def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
 
 def notes(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     """Return the names of the interceptors of which somebody should know something, each with a sentence."""
-    return [(label(each), str(note)) for each in interceptors if (note := getattr(each, "caution", None))] + [
+    found = [(label(each), str(note)) for each in interceptors if (note := getattr(each, "caution", None))]
+    found += [
         (label(each), _TAKES_OBJECTS)
         for each in interceptors
         if getattr(each, "needs_serializer", None) and _is_serialized(each, interceptors)
     ]
+    return found + [(label(each), note) for each in interceptors for note in _in_seconds(each)]
+
+
+def _in_seconds(interceptor: object) -> Iterator[str]:
+    """Yield a sentence for each time in milliseconds that looks like a number of seconds."""
+    if not isinstance(interceptor, msgspec.Struct):
+        return
+    for field in msgspec.structs.fields(interceptor):
+        given = getattr(interceptor, field.name)
+        if field.name.endswith("_ms") and given != field.default:
+            times = {field.name: given}
+        elif field.name.endswith("_ms_by_topic") and isinstance(given, Mapping):
+            times = {f"{field.name}.{pattern!r}": each for pattern, each in given.items()}
+        else:
+            continue
+        for name, time_ms in times.items():
+            if isinstance(time_ms, int) and (0 < time_ms < _TOO_SHORT_MS or time_ms in _USUAL_SECONDS):
+                yield f"{name} = {time_ms} is {time_ms / 1000:g} s, because its unit is milliseconds"
 
 
 def _is_serialized(interceptor: object, interceptors: Iterable[object]) -> bool:

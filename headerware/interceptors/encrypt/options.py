@@ -81,6 +81,11 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
             )
         Origins(self.accept_origins)
 
+    @property
+    def caution(self) -> str | None:
+        """That all records have one subject, if they have."""
+        return _ONE_SUBJECT if self.key_of is not None and SubjectOf(self.key_of).is_constant else None
+
     def shown(self, option: str, written: Any) -> Any:
         """Return an option as it may be printed; of nested options only the ``printable`` ones are shown."""
         if option not in {"key_service", "subject_keys"} or not isinstance(written, Mapping):
@@ -98,6 +103,10 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
         return frozenset((*self.key_ids, *(() if self.key_id is None else (self.key_id,))))
 
 
+_ONE_SUBJECT: Final = (
+    "key_of reads nothing of a record, so all records have one subject, and its erasure erases them all; for "
+    "a header write header:NAME"
+)
 _WithPrintable: Final = (KeyServiceOptions, SubjectTopic)
 
 

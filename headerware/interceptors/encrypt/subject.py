@@ -35,9 +35,12 @@ class SubjectOf:
     """
 
     def __init__(self, text: str) -> None:
+        expression = None if text.startswith(_HEADER) else _compiled(text)
         self.of: Final[FindSubject] = (
-            _from_header(text.removeprefix(_HEADER)) if text.startswith(_HEADER) else _from_expression(text)
+            _from_header(text.removeprefix(_HEADER)) if expression is None else _from_expression(expression)
         )
+        self.is_constant: Final = expression is not None and not expression.reads
+        """Whether all records have the same subject."""
 
 
 def _from_header(name: str) -> FindSubject:
@@ -60,7 +63,7 @@ def _from_header(name: str) -> FindSubject:
     return subject
 
 
-def _from_expression(text: str) -> FindSubject:
+def _compiled(text: str) -> CompiledExpression:
     try:
         expression = CompiledExpression(text, path="key_of")
     except ConnectConfigError as error:
@@ -71,6 +74,10 @@ def _from_expression(text: str) -> FindSubject:
             f"{', '.join(sorted(extra))}",
             path="key_of",
         )
+    return expression
+
+
+def _from_expression(expression: CompiledExpression) -> FindSubject:
     reads_value = "value" in expression.reads
     reads_headers = not expression.reads.isdisjoint({"headers", "all_headers"})
 

@@ -209,6 +209,34 @@ class TestCheck:
         [note] = json.loads(run("check", path, "--json").stdout)["result"]["notes"]
         assert note["interceptor"] == "encrypt_fields"
 
+    @pytest.mark.parametrize(
+        ("step", "told"),
+        [
+            ('type = "expire"\nafter_ms = 30', "after_ms = 30 is 0.03 s, because its unit is milliseconds"),
+            (
+                'type = "delay"\nafter_ms_by_topic = { "a-*" = 3600 }',
+                "after_ms_by_topic.'a-*' = 3600 is 3.6 s",
+            ),
+            ('type = "sign"\nkeyring = "keys.json"\nmax_age_ms = 86400', "max_age_ms = 86400 is 86.4 s"),
+            ('type = "expire"\nafter_ms = 30_000\nclock_skew_ms = 0', None),
+        ],
+    )
+    def test_notes_times_that_look_like_seconds(self, tmp_path: Path, step: str, told: str | None) -> None:
+        path = tmp_path / "times.toml"
+        path.write_text(f"[[interceptors]]\n{step}\n")
+        found = json.loads(run("check", path, "--json").stdout)["result"]["notes"]
+        assert [told is not None and each["note"].startswith(told) for each in found] == [True] * bool(told)
+
+    def test_notes_a_subject_that_all_records_have(self, tmp_path: Path) -> None:
+        path = tmp_path / "subjects.toml"
+        for key_of, noted in (("'customer'", True), ("header:customer", False), ("value.customer", False)):
+            path.write_text(
+                f'[[interceptors]]\ntype = "encrypt"\nkey_id = "cards"\nkey_of = "{key_of}"\n'
+                'key_service = { type = "file", keyring = "keys.json" }\n'
+                'subject_keys = { type = "topic", topic = "customer-keys" }\n'
+            )
+            assert ("all records have one subject" in run("check", path).stdout) is noted
+
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"
         path.touch()
