@@ -228,6 +228,9 @@ def _unfit(step: object, work: Work | None) -> Iterator[str]:
             f"{label(step)!r} holds records back until their moment, and {CANNOT_WAIT}; take the step out of "
             "this chain, and read such topics with a Consumer or an AsyncConsumer"
         )
+    subject_keys = getattr(step, "subject_keys", None)
+    if subject_keys is not None and subject_keys.servers is None and work is not None:
+        yield "subject_keys needs servers, the brokers that have the topic of keys: tasks have no client"
     if isinstance(step, Audit) and work is not None and work != "foreach_batch":
         yield f"{label(step)!r} cannot count here: {_UNCOUNTED[work]}; take the step out of this chain"
 

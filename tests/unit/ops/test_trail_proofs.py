@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -61,7 +61,8 @@ class TestTrailProofs:
     ) -> None:
         with chain.open(hops.context("producer")) as session:
             (wire,) = session.send([ORDER])
-        reading = Chain(msgspec.structs.replace(step, on_error=on_error) for step in chain)
+        steps: list[Any] = [*chain]
+        reading = Chain(msgspec.structs.replace(step, on_error=on_error) for step in steps)
         with closing(TrailProofs(reading, "orders", now_ms=hops.context().now_ms)) as proofs:
             found = proofs.prove(wire.replace(value=b"other"))
         assert found is not None

@@ -31,6 +31,7 @@ from headerware.interceptors import (
 from headerware.interceptors.serialize import Serialize
 from headerware.keyring import public_part, with_new_key
 from headerware.keyring.services.file import FileKeys
+from headerware.keyring.subjects import SubjectTopic
 from headerware.keyring.writing import edit_keyring, write_public_keyring
 from headerware.object_store import FolderObjects
 from headerware.serdes.formats.plain import Json
@@ -412,6 +413,14 @@ class TestAStepThatCannotWorkInATask:
     def test_that_audits_is_refused_where_nothing_tells_what_was_done(self, work: Work, says: str) -> None:
         with pytest.raises(ConfigError, match=f"interceptors.audit: 'audit' cannot count here: .*{says}"):
             chain_source(Chain([Audit()]), work)
+
+    @pytest.mark.parametrize("work", ["decode", "encode", "foreach_batch"])
+    def test_that_reads_keys_of_subjects_needs_their_servers(self, work: Work) -> None:
+        place = SubjectTopic(topic="customer-keys")
+        keys = FileKeys(keyring="nowhere.json")  # the driver need not have it
+        step = Encrypt(key_service=keys, key_id="k", key_of="header:customer", subject_keys=place)
+        with pytest.raises(ConfigError, match=r"interceptors\.encrypt: subject_keys needs servers"):
+            chain_source(Chain([step]), work)
 
     def test_is_left_out_where_all_is_disabled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
