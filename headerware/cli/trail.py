@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
@@ -31,6 +31,7 @@ from headerware.core.topics import works_on
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import Trail, TrailReading, decode_trail, read_trail
+from headerware.interceptors.trail_proof import TrailProof
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.kafka.reader import Start, TopicReader
 from headerware.ops.trail_proofs import TrailProofs
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from headerware.interceptors.trail_proof import HopProof, TrailProof
+    from headerware.interceptors.trail_proof import HopProof
     from headerware.interceptors.trail_timeline import ClusterAndTopic
 
 _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
@@ -219,14 +220,20 @@ class _RecordPrinter:
             if origin is not None:
                 found |= {"cluster": self._cluster_id, "dead_letter_of": str(origin)}
             reading, proof = read_trail(headers), None
-            if self._proofs is not None and slice_header is None and reading.entries:
-                proof = self._proofs.prove(wire)
+            if self._proofs is not None and reading.entries:
+                proof = _OF_SLICES if slice_header is not None else self._proofs.prove(wire)
             _show(found, reading, proof, as_json=self._as_json)
         except (WireFormatError, HeaderError) as error:
             if self._as_json:
                 show_error(error, found)
             else:
                 output_console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
+
+
+_OF_SLICES: Final = TrailProof(
+    trail=TrailReading(),
+    problem="a message in slices is proven when it is complete; headerware tail shows it",
+)
 
 
 def _no_id(name: str) -> None:

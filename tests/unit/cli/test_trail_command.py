@@ -242,6 +242,19 @@ class TestTrailOfATopic:
         (plain, *_) = self._json(topic, "--partition", "0", "--offset", "3")
         assert (plain["hops"], plain["problem"]) == (None, None)
 
+    def test_says_where_the_hops_of_a_message_in_slices_are_proven(self, topic: str, tmp_path: Path) -> None:
+        signed = '[[interceptors]]\ntype = "trail"\nservice = "shop"\nsigned = true\nkeyring = "keys.json"\n'
+        Hops(tmp_path)
+        config = tmp_path / "chain.toml"
+        config.write_text(f'{signed}[[interceptors]]\ntype = "slice"\nmax_bytes = 2000\n')
+        with Producer({"bootstrap.servers": self.servers}, chain=load_chain(str(config))) as producer:
+            producer.produce(topic, bytes(5000), partition=0)
+        place = ("--config", str(config), "--partition", "0", "--offset", "3")
+        result = run("--bootstrap-servers", self.servers, topic, *place)
+        assert "(not proven: a message in slices is proven when it is complete" in result.stdout
+        (found,) = self._json(topic, *place)
+        assert (found["hops"], "headerware tail" in found["problem"]) == ([], True)
+
     @pytest.mark.parametrize("ids", [(), (HeaderIds(),)])
     def test_shows_a_message_in_slices_once(self, topic: str, ids: Any) -> None:
         chain = Chain([Trail(service="shop"), Slice(max_bytes=2000), *ids])
