@@ -152,8 +152,10 @@ def _verification(
 
 def _nothing_of(topic: str, bounds: Mapping[int, tuple[int, int]], offset: int | None) -> str:
     """Return why no record was shown."""
-    if offset is None:
+    if offset is None and all(begin == end for begin, end in bounds.values()):
         return f"{topic} has no records"
+    if offset is None:
+        return f"{topic}: the last offsets have no records, as at the end of a transaction; raise --count"
     ((partition, (_, end)),) = bounds.items()
     return f"no record from offset {offset} on: {position(topic, partition, None)} ends at {end}"
 

@@ -23,7 +23,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headerware.testing import EmbeddedCluster
+    from headerware.testing import EmbeddedCluster, KafkaBroker
 
 WHEN = 1_767_225_600_000
 PRODUCED = TrailEntry(by_whom="shop", when_ms=WHEN, produced_into_cluster="eu", produced_into_topic="orders")
@@ -184,6 +184,26 @@ class TestTrailOfATopic:
         end = self._json(topic, "--partition", "0", "--limit", "1")[0]["offset"] + 1
         assert (result.exit_code, result.stdout) == (0, "")
         assert f"no record from offset 9 on: {topic}[0] ends at {end}\n" in result.stderr
+
+    def test_of_an_empty_topic_says_so(self, embedded_cluster: EmbeddedCluster) -> None:
+        embedded_cluster.create_topic("no-trails")
+        result = run("--bootstrap-servers", embedded_cluster.bootstrap_servers, "no-trails")
+        assert (result.exit_code, "no-trails has no records\n" in result.stderr) == (0, True)
+
+    @pytest.mark.broker
+    def test_of_the_end_of_a_transaction_says_that_it_is_no_record(
+        self, kafka_broker: KafkaBroker, topic: str
+    ) -> None:
+        servers = {"bootstrap.servers": kafka_broker.bootstrap_servers}
+        kafka_broker.create_topic(topic)
+        with Producer({**servers, "transactional.id": topic}) as producer:
+            producer.init_transactions(60)
+            producer.begin_transaction()
+            producer.produce(topic, b"v")
+            producer.commit_transaction(60)
+        result = run("--bootstrap-servers", kafka_broker.bootstrap_servers, topic, "--count", "1")
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert "raise --count" in result.stderr
 
     def test_shows_corrupt_and_missing_trails_as_such(self, topic: str) -> None:
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "0")
