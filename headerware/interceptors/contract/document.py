@@ -225,19 +225,20 @@ class _Reading:
         messages = {
             name: self._with_traits(each) for name, each in self._table(node.child("messages")).items()
         }
-        return _Node(node.pointer, {**node.value, "messages": messages})
+        return _Node(node.pointer, {**(node.value or {}), "messages": messages})
 
     def _with_traits(self, node: _Node) -> dict[str, Any]:
         self._table(node)
-        traits = node.value.get("traits") or []
+        value = node.value or {}
+        traits = value.get("traits") or []
         if not isinstance(traits, list):
             raise self._refusal(f"{node.pointer}/traits", f"expected a list, found {_kind(traits)}")
         merged: dict[str, Any] = {}
         for index, trait in enumerate(traits):
             found = self._follow(_Node(f"{node.pointer}/traits/{index}", trait))
-            self._table(found)
-            merged = self._patched(merged, found)
-        own = {name: value for name, value in node.value.items() if name != "traits"}
+            if self._table(found):
+                merged = self._patched(merged, found)
+        own = {name: each for name, each in value.items() if name != "traits"}
         return self._patched(merged, _Node(node.pointer, own))
 
     def _patched(self, target: Any, patch: _Node) -> dict[str, Any]:

@@ -40,6 +40,13 @@ class TestChannels:
     def test_leaves_out_a_channel_without_an_address(self) -> None:
         assert read(reply=channel(address=None)).channels == ()
 
+    @pytest.mark.parametrize("message", [None, {"traits": [None]}])
+    def test_takes_a_part_without_fields_for_an_empty_one(self, message: Any) -> None:
+        """In YAML, ``Order:`` alone is null."""
+        assert read(orders=None).channels == ()
+        found = only(orders={"address": "orders", "messages": {"Order": message}})
+        assert [each.name for each in found.messages] == ["Order"]
+
     def test_fills_a_parameter_with_its_values(self) -> None:
         parameters = {"region": {"enum": ["eu", "us"]}}
         found = read(orders=channel(address="orders.{region}", parameters=parameters))
