@@ -173,8 +173,13 @@ def _channel_facts(channel: Channel) -> dict[str, Any]:
 
 def _unchecked(document: Document) -> Iterator[str]:
     """Yield a sentence for each part that is not checked, and each channel that allows no record."""
+    channels = document.tree.get("channels") or {}
+    for name in sorted(channels.keys() - {channel.name for channel in document.channels}):
+        yield from _unknown(channels[name], f"/channels/{name}", _CHANNEL)
+        if "address" not in channels[name] and "$ref" not in channels[name]:
+            yield f"channel {name!r} has no address, so it is of no topic"
     for channel in document.channels:
-        yield from _unknown(document.tree["channels"][channel.name], channel.pointer, _CHANNEL)
+        yield from _unknown(channels[channel.name], channel.pointer, _CHANNEL)
         if not channel.messages:
             yield f"channel {channel.name!r} has no message, so it refuses nothing"
         for message in channel.messages:

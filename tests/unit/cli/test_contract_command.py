@@ -121,6 +121,21 @@ class TestCheck:
         )
         assert "did you mean" in result.stdout
 
+    @pytest.mark.parametrize(
+        ("address", "told"),
+        [
+            ("adress: orders", ["'adress' is no field of AsyncAPI", "channel 'lost' has no address"]),
+            ("address: null", []),  # of a reply
+        ],
+    )
+    def test_a_channel_of_no_topic_is_warned_of(self, file: Path, address: str, told: list[str]) -> None:
+        file.write_text(file.read_text().replace("channels:\n", f"channels:\n  lost:\n    {address}\n", 1))
+        result = run("check", str(file))
+        assert result.exit_code == 0, result.output
+        found = [line for line in result.stdout.splitlines() if "lost" in line]
+        assert len(found) == len(told)
+        assert all(text in line for text, line in zip(told, found, strict=True)), found
+
     def test_a_field_of_the_applications_own_is_none_of_ours(self, file: Path) -> None:
         file.write_text(file.read_text().replace("contentType", "x-owner: shop\n        contentType"))
         assert "x-owner" not in run("check", str(file)).stdout
