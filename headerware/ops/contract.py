@@ -19,6 +19,7 @@ import msgspec
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError
+from headerware.core.headers import Headers
 from headerware.core.hooks import Role
 from headerware.core.order import in_order, precedes_bytes, role_of
 from headerware.core.record import Record
@@ -26,6 +27,7 @@ from headerware.interceptors.contract import Contract, decode_broken_rules
 from headerware.interceptors.contract.document import named_by, read_document
 from headerware.interceptors.contract.interceptor import MARK_HEADER
 from headerware.interceptors.contract.schemas import TABLES, fragment, library
+from headerware.interceptors.encrypt import Encrypt
 from headerware.kafka.reader import Start, TopicReader
 from headerware.kafka.settings import bootstrap_servers
 from headerware.ops.tail import ChainView, tailed
@@ -177,12 +179,14 @@ def added_headers(chain: Chain, topic: str) -> tuple[str, ...]:
     ]
     if not steps:
         return ()
+    secret = {name: b"1" for step in steps if isinstance(step, Encrypt) for name in step.headers}
     session = Chain(steps).open(Context(side="producer", cluster_id=lambda: "probe", dry_run=True))
     try:
-        sent = session.send([Record(topic, _PROBE, b"key")])
+        sent = session.send([Record(topic, _PROBE, b"key", Headers(secret))])
     finally:
         session.close()
-    return tuple(dict.fromkeys(name for record in sent for name, _ in record.headers))
+    found = dict.fromkeys(name for record in sent for name, _ in record.headers)
+    return tuple(name for name in found if name not in secret)
 
 
 # Two versions

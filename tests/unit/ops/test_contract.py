@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from headerware import Chain, Headers, Record
-from headerware.interceptors import Contract, Dedup, Trail
+from headerware.interceptors import Contract, Dedup, Encrypt, Trail
 from headerware.interceptors.contract.document import document_of
+from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
+from headerware.keyring.writing import edit_keyring
 from headerware.ops.contract import added_headers, changes
 
 
@@ -107,6 +110,12 @@ class TestAddedHeaders:
         chain = Chain([Contract(file=str(path), missing="refuse"), Trail(service="shop"), Dedup()])
         assert added_headers(chain, "orders") == ("hw.trail", "hw.id")
         assert added_headers(Chain(), "orders") == ()
+
+    def test_has_the_header_of_those_that_are_encrypted(self, tmp_path: Path) -> None:
+        edit_keyring(tmp_path / "k", lambda ring: with_new_key(ring, "cards", "aes-256"), create=True)
+        keys = FileKeys(keyring=str(tmp_path / "k"))
+        chain = Chain([Encrypt(key_service=keys, key_id="cards", headers=("customer",))])
+        assert added_headers(chain, "orders") == ("hw.secret", "hw.encrypt")
 
 
 def test_a_record_of_the_shape_that_is_compared_passes(tmp_path: Path) -> None:
