@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from inspect import iscoroutine
 from math import inf
 from threading import Condition, Lock, Thread, get_ident
 from typing import Final, NamedTuple
@@ -462,8 +463,15 @@ class Executor:
         if not self._is_for_the_handler(job):
             return self._answer_unprocessed(job)
         failures: list[_Failure] = []
+        answer: object = None
         with self._attempt(job, failures):
-            self._handler(job.message)
+            answer = self._handler(job.message)
+        if iscoroutine(answer):
+            answer.close()
+            raise TypeError(
+                "expected a function as handler, found one that returns a coroutine, which nobody awaits "
+                "(see AsyncConsumer)"
+            )
         return self._answer_failed(job, *failures) if failures else partial(self._end, job, "processed")
 
     def _is_for_the_handler(self, job: Job) -> bool:

@@ -187,6 +187,22 @@ class TestLanes:
         with pytest.raises(TypeError, match="coroutine function"):
             make_consumer(RefusesBad()).run(handle)
 
+    def test_processes_no_record_whose_handler_nobody_awaits(
+        self, topic: str, fill: Fill, make_consumer: MakeConsumer
+    ) -> None:
+        async def handle(message: Message) -> None:
+            """Never run."""
+
+        def decorated(message: Message) -> object:
+            consumer.stop()
+            return handle(message)
+
+        fill(b"a")
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        with pytest.raises(TypeError, match="returns a coroutine, which nobody awaits"):
+            consumer.run(decorated, on_failure="skip")
+        assert committed_of(consumer, topic) == 0
+
     def test_refuses_what_is_no_function(self, make_consumer: MakeConsumer) -> None:
         with pytest.raises(TypeError, match=r"^expected a function as handler, found str$"):
             make_consumer(RefusesBad()).run("handle")  # type: ignore[arg-type]
