@@ -139,7 +139,7 @@ class TopicDictionaryStore:
     """The dictionaries of a topic; safe for use by several threads and processes at once."""
 
     def __init__(self, options: TopicDictionaries, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._topic: Final = options.topic
+        self._place: Final = f"the dictionaries' topic {options.topic!r} at {options.servers}"
         self._timeout_s: Final = options.timeout_s
         self._clock: Final = clock
 
@@ -268,9 +268,7 @@ class TopicDictionaryStore:
             if not complete:
                 stale = table.stale
                 since = "" if stale is None else f"; it was last read at {stale:%Y-%m-%d %H:%M:%S} UTC"
-                self._answer = KeptError(
-                    DictionaryError(f"the dictionaries' topic {self._topic!r} is out of reach{since}")
-                )
+                self._answer = KeptError(DictionaryError(f"{self._place} is out of reach{since}"))
         self._asked_at = self._clock()
 
     @contextmanager

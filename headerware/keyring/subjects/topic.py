@@ -147,6 +147,7 @@ class SubjectTable:
 
     def __init__(self, options: SubjectTopic, conf: Mapping[str, Any]) -> None:
         self.topic: Final = options.topic
+        self._servers: Final = conf["bootstrap.servers"]
         self._file: Final = _file_for(options)
         self._down: KeptError[UnreachableError] | None = None
         """Why the topic is out of reach, until it is reached again."""
@@ -208,7 +209,7 @@ class SubjectTable:
         try:
             if not self._table.refresh(timeout_s):
                 out_of_reach = UnreachableError(
-                    f"topic {self.topic!r} is out of reach, so an erasure may be missing"
+                    f"topic {self.topic!r} at {self._servers} is out of reach, so an erasure may be missing"
                 )
         except UnreachableError as error:
             out_of_reach = error

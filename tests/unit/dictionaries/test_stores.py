@@ -203,7 +203,7 @@ class TestTopic:
         try:
             assert away.get(trained().id) == trained().content
             assert away.use("orders", None) is not None
-            with pytest.raises(DictionaryError, match="out of reach; it was last read at"):
+            with pytest.raises(DictionaryError, match=":1 is out of reach; it was last read at"):
                 away.get(UNKNOWN)
         finally:
             away.close()
