@@ -24,7 +24,14 @@ from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Role, Stage
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.native import NativeForm, NativeRun, native_module, offered_natively
+from headerware.core.native import (
+    Meter,
+    NativeForm,
+    NativeRun,
+    meters_natively,
+    native_module,
+    offered_natively,
+)
 from headerware.core.order import role_of, stage_of, unprotected
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import Direction, WrapsHooks
@@ -77,6 +84,7 @@ class TopicHooks:
         self.calls: list[Callable[[Any], Any]] = []
         self.stages: list[_Stage] = []
         wrapped_steps: set[Step] = set()
+        meters: dict[Step, list[Meter]] = {}
         missing: list[tuple[str, TopicPatterns]] = []
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
@@ -90,7 +98,12 @@ class TopicHooks:
                         single = single and wraps.wrap_hook(step.name, direction, single)
                         batch = batch and wraps.wrap_hook(step.name, direction, batch)
                         if (single, batch) != own:
-                            wrapped_steps.add(step)
+                            measuring = meters_natively(wraps)
+                            if measuring is None:
+                                wrapped_steps.add(step)
+                            else:
+                                meter = measuring.native_meter(step.name, direction)
+                                meters.setdefault(step, []).append(meter)
                 self._add(step, single, batch)
             elif role_of(step.interceptor) is Role.PROTECT and step.topics.misses(topic):
                 missing.append((step.name, step.topics))
@@ -98,7 +111,7 @@ class TopicHooks:
             _log.warning("%s", unprotected(topic, missing))
         module, _ = native_module()
         if module is not None:
-            self._join_native(module, wrapped_steps)
+            self._join_native(module, wrapped_steps, meters)
         self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the record that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
@@ -116,8 +129,10 @@ class TopicHooks:
         else:
             self.stages.append(_Stage(index, index + 1, batch))
 
-    def _join_native(self, module: Any, wrapped_steps: set[Step]) -> None:
-        """Make one stage of neighbouring steps that have a native form and that nothing wraps."""
+    def _join_native(
+        self, module: Any, wrapped_steps: set[Step], meters: Mapping[Step, Sequence[Meter]]
+    ) -> None:
+        """Make one stage of neighbouring steps that have a native form and that nothing wraps but meters."""
         stages: list[_Stage] = []
         run: list[tuple[_Stage, NativeForm]] = []
 
@@ -129,7 +144,8 @@ class TopicHooks:
             if len(run) > 1 and run[-1][1].ordered:
                 # One unusual record leaves the batch to the others as a run, and then to the last.
                 parts = *joined(run[:-1]), *joined(run[-1:])
-            native = NativeRun(module, self.topic, [form for _, form in run])
+            measured_by = [meters.get(self.steps[stage.first], []) for stage, _ in run]
+            native = NativeRun(module, self.topic, [form for _, form in run], measured_by)
             return (_Stage(parts[0].first, parts[-1].end, None, native, parts),)
 
         def end_run() -> None:
