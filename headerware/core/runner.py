@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from operator import is_
+from operator import attrgetter, is_
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
 
@@ -49,6 +49,7 @@ An outcome is not known as long as a dead letter is on its way, if the context's
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
 """The references held by the list, the loop over it, and the call of getrefcount."""
+_topic_of: Final = attrgetter("topic")
 _log: Final = logging.getLogger("headerware")
 BatchHook = Callable[[Batch], Batch]
 """``on_send_batch`` or ``on_consume_batch``."""
@@ -272,8 +273,9 @@ class Runner:
         """
         if not self._takes_batches or not records:
             return list(map(self.one, records))
-        if isinstance(records, Batch) and self._passes(records):
-            return self._batch(records)
+        batch = records if isinstance(records, Batch) else _of_one_topic(records)
+        if batch is not None and self._passes(batch):
+            return self._batch(batch)
         outcomes: list[Outcome] = [DROP] * len(records)
         by_topic: dict[str, tuple[list[int], list[Record]]] = {}
         for index, record in enumerate(records):
@@ -605,10 +607,19 @@ class _BatchPass:
     def _given(self, stage: _Stage, current: Record, member: int) -> Record | None:
         """Return a record after the hooks of some steps; None if it has left the batch."""
         hooks = self._hooks
+        topic, keeps = current.topic, hooks.keeps_local
         for index in range(stage.first, stage.end):
             try:
                 out = hooks.calls[index](current)
                 if out is current:
+                    continue
+                if (
+                    out.__class__ is Record
+                    and out.topic is topic
+                    and out.headers.__class__ is Headers
+                    and (not keeps or out.local is not None or current.local is None)
+                ):
+                    current = out
                     continue
                 if (misfit := _misfit(out)) is not None:
                     raise misfit  # noqa: TRY301 - one handler for all that a hook does wrong
@@ -635,6 +646,13 @@ class _BatchPass:
         self._hooks.leave(index)
         self._finished[member] = outcome
         return None
+
+
+def _of_one_topic(records: Sequence[Record]) -> Batch | None:
+    """Return a batch of records that have the same topic, or None."""
+    topics = list(map(_topic_of, records))
+    is_one = topics.count(topics[0]) == len(topics) and set(map(type, topics)) == {str}
+    return Batch.of(list(records)) if is_one else None
 
 
 def _add_up(counts: dict[str, int], more: list[tuple[str, int]]) -> None:
