@@ -304,11 +304,15 @@ test-newest-python: .venv/.ready ## run tests of what a newer Python may change 
 # Another make builds, and only after the questions; it shares no jobs with this one.
 .PHONY: test-native
 test-native: ## build headerware-native by itself, and run the tests that native code can meet; needs cargo
-	@if ! command -v $(CARGO) >/dev/null; then echo 'test-native: skipped, because cargo is missing'; exit; fi; \
-	$(CARGO) metadata --quiet --no-deps --format-version 1 --manifest-path native/Cargo.toml >/dev/null || exit 1; \
-	if ! $(CARGO) fetch --quiet --manifest-path native/Cargo.toml 2>/dev/null; then \
-		echo 'test-native: skipped, because the crates cannot be fetched'; exit; \
+	@$(REQUIRE_ALL); missing=''; \
+	if ! command -v $(CARGO) >/dev/null; then missing='cargo is missing'; \
+	else \
+		$(CARGO) metadata --quiet --no-deps --format-version 1 --manifest-path native/Cargo.toml >/dev/null || exit 1; \
+		$(CARGO) fetch --quiet --manifest-path native/Cargo.toml || missing='the crates cannot be fetched'; \
 	fi; \
+	if [ -n "$$missing" ] && [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then \
+		echo "test-native: failed, because $$missing; 'make test-native HEADERWARE_REQUIRE_ALL=' skips it" >&2; exit 1; \
+	elif [ -n "$$missing" ]; then echo "test-native: skipped, because $$missing"; exit; fi; \
 	MAKEFLAGS= $(AGAIN) --no-print-directory .venv-native/.built && $(test_native)
 
 .PHONY: soak

@@ -5,6 +5,10 @@ A step may offer a native form of its batch hook (:class:`OffersNative`). Such s
 the steps' single hooks, so that errors and their texts have one source. A run has no configuration: it is
 made of what the steps state for each batch, and made anew when that changes.
 
+A step that wraps hooks to measure them may measure runs, too (:class:`MetersNative`): native code then counts
+the bytes before and after each step, and the time of the run is shared among its steps in proportion to their
+time in native code.
+
 With ``HEADERWARE_NATIVE=0`` in the environment, no native code runs.
 """
 
@@ -15,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import repeat
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from headerware.core.batch import ArrowColumn
@@ -32,6 +37,8 @@ _VERSION: Final = "0.1.0"
 _PAUSE: Final = 16
 """How many batches are left to Python after native code did not take most records of one."""
 _trusted: Final = tuple.__new__
+Meter = Callable[[int, int, int], object]
+"""Called with the nanoseconds of a step for the records of a batch, and their bytes before and after it."""
 
 
 @cache
@@ -94,6 +101,18 @@ def offered_natively(opened: object) -> OffersNative | None:
     return cast("OffersNative", opened) if "native_form" in vars(type(opened)) else None
 
 
+class MetersNative(Protocol):
+    """Wraps hooks only to measure them, and can measure runs as well. For Headerware's own steps."""
+
+    def native_meter(self, step: str, direction: Direction) -> Meter:
+        """Return the function that is called for a step after each batch that a run has taken or left."""
+
+
+def meters_natively(opened: object) -> MetersNative | None:
+    """Return a step that can measure runs with its own ``wrap_hook``, or None."""
+    return cast("MetersNative", opened) if "native_meter" in vars(type(opened)) else None
+
+
 class _Made:
     """The steps in native code, and what they were made of; None if they could not be made of it."""
 
@@ -105,14 +124,17 @@ class _Made:
 
 
 class NativeRun:
-    """Take batches of one topic through neighbouring steps."""
+    """Take batches of one topic through neighbouring steps; ``meters`` has the meters of each step."""
 
-    __slots__ = ("_forms", "_made", "_make", "_pause", "_takes_all", "_topic")
+    __slots__ = ("_forms", "_made", "_make", "_meters", "_pause", "_takes_all", "_topic")
 
-    def __init__(self, module: Any, topic: str, forms: Sequence[NativeForm]) -> None:
+    def __init__(
+        self, module: Any, topic: str, forms: Sequence[NativeForm], meters: Sequence[Sequence[Meter]]
+    ) -> None:
         self._make: Final = module.Run
         self._topic: Final = topic
         self._forms: Final = forms
+        self._meters: Final = meters if any(meters) else ()
         self._takes_all: Final = any(form.ordered for form in forms[1:])
         self._made: Final = PerProcess(_Made)
         self._pause = 0
@@ -130,6 +152,7 @@ class NativeRun:
             return None
 
     def _taken(self, batch: Batch) -> Batch | None:
+        began_ns = perf_counter_ns()
         states = [form.state(batch) for form in self._forms]
         stated = [state for state in states if state is not None]
         if len(stated) < len(states):
@@ -138,7 +161,8 @@ class NativeRun:
         made_of, run = made.latest
         if made_of != tokens:
             try:
-                run = self._make(self._topic, [(state.step, state.arguments()) for state in stated])
+                steps = [(state.step, state.arguments()) for state in stated]
+                run = self._make(self._topic, steps, measured=bool(self._meters))
             except ValueError:  # such as a key of an algorithm that the crate does not have
                 run = None
             made.latest = tokens, run
@@ -159,9 +183,10 @@ class NativeRun:
                 state.undo()
         if taken is None:
             return None
-        not_taken, values, rows, facts = taken
+        not_taken, values, rows, facts, measures = taken
         if is_left:
             self._pause = _PAUSE
+            self._meter(began_ns, [(own_ns, 0, 0) for own_ns, _, _ in measures])
             return None
         if 2 * left > len(batch):
             self._pause = _PAUSE
@@ -175,7 +200,19 @@ class NativeRun:
         for state, fact in zip(stated, facts, strict=True):
             if state.note is not None:
                 columns.update(state.note(batch, not_taken, fact) or {})
-        return batch.replace(**columns, not_taken=not_taken)
+        out = batch.replace(**columns, not_taken=not_taken)
+        self._meter(began_ns, measures)
+        return out
+
+    def _meter(self, began_ns: int, measures: Sequence[tuple[int, int, int]]) -> None:
+        """Pass on what each step did; ``measures`` has the nanoseconds in native code, and the bytes."""
+        if not self._meters:
+            return
+        taken_ns = perf_counter_ns() - began_ns
+        all_ns = sum(own_ns for own_ns, _, _ in measures) or 1
+        for meters, (own_ns, bytes_in, bytes_out) in zip(self._meters, measures, strict=True):
+            for meter in meters:
+                meter(taken_ns * own_ns // all_ns, bytes_in, bytes_out)
 
 
 def _arrays(*columns: Sequence[Any]) -> list[ArrowColumn[Any]] | None:

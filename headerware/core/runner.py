@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from operator import is_
+from operator import attrgetter, is_
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
 
@@ -23,7 +23,14 @@ from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Role, Stage
 from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.native import NativeForm, NativeRun, native_module, offered_natively
+from headerware.core.native import (
+    Meter,
+    NativeForm,
+    NativeRun,
+    meters_natively,
+    native_module,
+    offered_natively,
+)
 from headerware.core.order import role_of, stage_of, unprotected
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import Direction, WrapsHooks
@@ -50,6 +57,7 @@ An outcome is not known as long as a dead letter is on its way, if the context's
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
 """The references held by the list, the loop over it, and the call of getrefcount."""
+_topic_of: Final = attrgetter("topic")
 _log: Final = logging.getLogger("headerware")
 BatchHook = Callable[[Batch], Batch]
 """``on_send_batch`` or ``on_consume_batch``."""
@@ -85,6 +93,7 @@ class TopicHooks:
         self.calls: list[Callable[[Any], Any]] = []
         self.stages: list[_Stage] = []
         wrapped_steps: set[Step] = set()
+        meters: dict[Step, list[Meter]] = {}
         missing: list[tuple[str, TopicPatterns]] = []
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
@@ -98,7 +107,12 @@ class TopicHooks:
                         single = single and wraps.wrap_hook(step.name, direction, single)
                         batch = batch and wraps.wrap_hook(step.name, direction, batch)
                         if (single, batch) != own:
-                            wrapped_steps.add(step)
+                            measuring = meters_natively(wraps)
+                            if measuring is None:
+                                wrapped_steps.add(step)
+                            else:
+                                meter = measuring.native_meter(step.name, direction)
+                                meters.setdefault(step, []).append(meter)
                 self._add(step, single, batch)
             elif role_of(step.interceptor) is Role.PROTECT and step.topics.misses(topic):
                 missing.append((step.name, step.topics))
@@ -106,7 +120,7 @@ class TopicHooks:
             _log.warning("%s", unprotected(topic, missing))
         module, _ = native_module()
         if module is not None:
-            self._join_native(module, wrapped_steps)
+            self._join_native(module, wrapped_steps, meters)
         self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the record that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
@@ -124,8 +138,10 @@ class TopicHooks:
         else:
             self.stages.append(_Stage(index, index + 1, batch))
 
-    def _join_native(self, module: Any, wrapped_steps: set[Step]) -> None:
-        """Make one stage of neighbouring steps that have a native form and that nothing wraps."""
+    def _join_native(
+        self, module: Any, wrapped_steps: set[Step], meters: Mapping[Step, Sequence[Meter]]
+    ) -> None:
+        """Make one stage of neighbouring steps that have a native form and that nothing wraps but meters."""
         stages: list[_Stage] = []
         run: list[tuple[_Stage, NativeForm]] = []
 
@@ -137,7 +153,8 @@ class TopicHooks:
             if len(run) > 1 and run[-1][1].ordered:
                 # One unusual record leaves the batch to the others as a run, and then to the last.
                 parts = *joined(run[:-1]), *joined(run[-1:])
-            native = NativeRun(module, self.topic, [form for _, form in run])
+            measured_by = [meters.get(self.steps[stage.first], []) for stage, _ in run]
+            native = NativeRun(module, self.topic, [form for _, form in run], measured_by)
             return (_Stage(parts[0].first, parts[-1].end, None, native, parts),)
 
         def end_run() -> None:
@@ -264,8 +281,9 @@ class Runner:
         """
         if not self._takes_batches or not records:
             return list(map(self.one, records))
-        if isinstance(records, Batch) and self._passes(records):
-            return self._batch(records)
+        batch = records if isinstance(records, Batch) else _of_one_topic(records)
+        if batch is not None and self._passes(batch):
+            return self._batch(batch)
         outcomes: list[Outcome] = [DROP] * len(records)
         by_topic: dict[str, tuple[list[int], list[Record]]] = {}
         for index, record in enumerate(records):
@@ -597,10 +615,19 @@ class _BatchPass:
     def _given(self, stage: _Stage, current: Record, member: int) -> Record | None:
         """Return a record after the hooks of some steps; None if it has left the batch."""
         hooks = self._hooks
+        topic, keeps = current.topic, hooks.keeps_local
         for index in range(stage.first, stage.end):
             try:
                 out = hooks.calls[index](current)
                 if out is current:
+                    continue
+                if (
+                    out.__class__ is Record
+                    and out.topic is topic
+                    and out.headers.__class__ is Headers
+                    and (not keeps or out.local is not None or current.local is None)
+                ):
+                    current = out
                     continue
                 if (misfit := _misfit(out)) is not None:
                     raise misfit  # noqa: TRY301 - one handler for all that a hook does wrong
@@ -627,6 +654,13 @@ class _BatchPass:
         self._hooks.leave(index)
         self._finished[member] = outcome
         return None
+
+
+def _of_one_topic(records: Sequence[Record]) -> Batch | None:
+    """Return a batch of records that have the same topic, or None."""
+    topics = list(map(_topic_of, records))
+    is_one = topics.count(topics[0]) == len(topics) and set(map(type, topics)) == {str}
+    return Batch.of(list(records)) if is_one else None
 
 
 def _add_up(counts: dict[str, int], more: list[tuple[str, int]]) -> None:

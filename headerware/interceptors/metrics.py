@@ -644,7 +644,7 @@ class _MetricsStep:
             finally:
                 sums.time_ns += perf_counter_ns() - began
                 # Records that a batch hook has not taken come again, one by one.
-                not_taken = out.not_taken if isinstance(out, Batch) else ()
+                not_taken = set(out.not_taken) if isinstance(out, Batch) else ()
                 size_in = bytes_of(given) if given.__class__ is Record else _size_of(given, not_taken)
                 sums.bytes_in += size_in
             if out is given:
@@ -656,6 +656,17 @@ class _MetricsStep:
             return out
 
         return timed
+
+    def native_meter(self, step: str, direction: Direction) -> Callable[[int, int, int], None]:
+        """Return what measures a step in native code, as the functions of ``wrap_hook`` measure its hooks."""
+        sums = self._sums.setdefault((step, direction), _Sums())
+
+        def add(taken_ns: int, bytes_in: int, bytes_out: int) -> None:
+            sums.time_ns += taken_ns
+            sums.bytes_in += bytes_in
+            sums.bytes_out += bytes_out
+
+        return add
 
     def on_statistics(self, text: str) -> None:
         """Keep librdkafka's statistics until an exporter asks."""

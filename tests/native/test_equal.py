@@ -9,6 +9,7 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from gzip import compress as gzip
 from threading import Event
 from time import sleep
@@ -18,13 +19,16 @@ from unittest.mock import patch
 import pytest
 import zstandard
 from msgspec import structs
+from opentelemetry.metrics import _internal as metrics_api
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from headerware import Chain, Context, Headers, Record
 from headerware.core import native, runner
 from headerware.core.batch import Batch, HeaderColumns, Repeated
 from headerware.core.record import ORIGINAL
 from headerware.dictionaries import FolderDictionaries
-from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Sign, Slice, Trail
+from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Metrics, Sign, Slice, Trail
 from headerware.keyring import with_revocation, with_rotation
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
@@ -277,21 +281,62 @@ class Watched:
         self.taken += 0 if out is None else len(batch) - len(out.not_taken)
 
 
+Reported = dict[str, dict[frozenset[tuple[str, Any]], Any]]
+"""Metrics by name and attributes."""
+
+
+@contextmanager
+def exported() -> Iterator[Callable[[], Reported]]:
+    """Let ``metrics`` report to a real SDK, and read there what an exporter would get."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+
+    def reported() -> Reported:
+        found = reader.get_metrics_data()
+        metrics = [] if found is None else found.resource_metrics[0].scope_metrics[0].metrics
+        return {
+            metric.name: {
+                frozenset((point.attributes or {}).items()): point.value  # type: ignore[union-attr]
+                for point in metric.data.data_points
+            }
+            for metric in metrics
+        }
+
+    with patch.object(metrics_api, "_METER_PROVIDER", provider):
+        yield reported
+    provider.shutdown()
+
+
+def require_equal_reports(mine: Reported, theirs: Reported) -> None:
+    """Require the same counts, and some time for the same steps."""
+    for reported in mine, theirs:
+        events = reported.pop("headerware.interceptor.events", {})
+        # For data keys, a batch asks together, and single hooks do not.
+        reported["events"] = {
+            by: value for by, value in events.items() if not any("data_keys_" in str(each) for each in by)
+        }
+    times = [reported.pop("headerware.interceptor.time", {}) for reported in (mine, theirs)]
+    assert times[0].keys() == times[1].keys()
+    assert all(time_s > 0 for time in times for time_s in time.values())
+    assert mine == theirs
+
+
 def outcomes(
     steps: Sequence[Any], side: Any, batches: Sequence[Any], between: Callable[[int, Clock], object] | None
 ) -> dict[str, Any]:
     letters: list[Record] = []
     clock = Clock()
-    session = opened(steps, side, clock, letters)
-    go = session.send_outcomes if side == "producer" else session.consume_outcomes
-    found: list[Any] = []
-    for number, batch in enumerate(batches):
-        if between is not None:
-            between(number, clock)
-        found.append(list(map(shown, go(batch))))
-    counts = session.stats()
-    session.close()
-    return {"outcomes": found, "stats": counts, "letters": letters}
+    with exported() as reported:
+        session = opened(steps, side, clock, letters)
+        go = session.send_outcomes if side == "producer" else session.consume_outcomes
+        found: list[Any] = []
+        for number, batch in enumerate(batches):
+            if between is not None:
+                between(number, clock)
+            found.append(list(map(shown, go(batch))))
+        counts, metrics = session.stats(), reported()
+        session.close()
+    return {"outcomes": found, "stats": counts, "letters": letters, "metrics": metrics}
 
 
 def compare(
@@ -317,6 +362,7 @@ def compare(
             assert one == two, (number, index)
             assert type(one) is type(two)
     assert mine["letters"] == theirs["letters"]
+    require_equal_reports(mine["metrics"], theirs["metrics"])
     return watched
 
 
@@ -461,6 +507,25 @@ def test_signatures_alone(keyring: str) -> None:
     assert watched.taken > 0.6 * watched.given
 
 
+@pytest.mark.parametrize("on_error", ["raise", "dead_letter"])
+def test_what_metrics_reports(keyring: str, on_error: Any) -> None:
+    def steps() -> list[Any]:
+        return [
+            Metrics(),
+            Trail(on_error=on_error),
+            Compress(on_error=on_error),
+            Encrypt(key_service=FileKeys(keyring=keyring), key_id="aes", on_error=on_error),
+            Sign(keyring=keyring, key_id="hmac", on_error=on_error),
+            HeaderIds(on_error=on_error),
+        ]
+
+    crafted = Crafted(16, [structs.replace(step, on_error="raise") for step in steps()])
+    crafted.good += [record.with_headers(record.headers.add("\u00e4\u20ac", b"1")) for record in crafted.good]
+    batches = [crafted.batch(number * LARGEST) for number in range(BATCHES)]
+    watched = compare(steps, "consumer", batches, between=ticking)
+    assert watched.taken > 0.3 * watched.given
+
+
 def test_signatures_of_batches(keyring: str) -> None:
     def steps() -> list[Any]:
         return [Trail(), Compress(), Sign(keyring=keyring, key_id="ed25519", batch_records=8)]
@@ -568,12 +633,13 @@ def drawn(seed: int, keyring: str, dictionaries: FolderDictionaries) -> Steps:
         ),
     ]
     subset = 1 + seed % 127
+    metrics = pick([[], [Metrics()]])
     chosen = [
         (step, given | {"on_error": pick(["raise", "drop", "dead_letter"])})
         for at, (step, given) in enumerate(options)
         if subset >> at & 1
     ]
-    return lambda: [step(**given) for step, given in chosen]
+    return lambda: [*metrics, *(step(**given) for step, given in chosen)]
 
 
 @pytest.mark.hypothesis

@@ -17,20 +17,33 @@ import zstandard
 from headerware import Headers, Record
 from headerware.core import native, runner
 from headerware.core.hooks import FanOut
-from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Sign, Slice, Trail
+from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Metrics, Sign, Slice, Trail
 from headerware.interceptors.encrypt.envelope import SALT_BYTES, TAG_BYTES, TAIL_BYTES, statement_of
 from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.keyring import with_rotation
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from tests.airports import airports
-from tests.native.test_equal import LARGEST, NOW, TOPIC, Clock, Steps, Watched, opened, shown, ticking
+from tests.native.test_equal import (
+    LARGEST,
+    NOW,
+    TOPIC,
+    Clock,
+    Steps,
+    Watched,
+    exported,
+    opened,
+    require_equal_reports,
+    shown,
+    ticking,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from headerware.dictionaries import FolderDictionaries
+    from tests.native.test_equal import Reported
 
 BATCHES = 60
 RANDOM_PARTS = frozenset({"hw.encrypt", "hw.sig", "hw.slice"})
@@ -83,15 +96,16 @@ class Plain:
 
 def sent(
     steps: Steps, batches: Sequence[Sequence[Record]], between: Callable[[int, Clock], object]
-) -> tuple[list[Any], dict[str, dict[str, int]]]:
+) -> tuple[list[Any], dict[str, dict[str, int]], Reported]:
     clock = Clock()
     found: list[Any] = []
-    with opened(steps(), "producer", clock, []) as session:
+    with exported() as reported, opened(steps(), "producer", clock, []) as session:
         for number, batch in enumerate(batches):
             between(number, clock)
             for outcome in session.send_outcomes(batch):
                 found += outcome if isinstance(outcome, FanOut) else [shown(outcome)]
-        return found, session.stats()
+        stats, metrics = session.stats(), reported()
+    return found, stats, metrics
 
 
 def read(steps: Steps, outcomes: Sequence[Any]) -> list[Any]:
@@ -109,7 +123,9 @@ def without_random_parts(outcome: Any) -> Any:
     headers = [(name, None if name in RANDOM_PARTS else value) for name, value in outcome.headers]
     is_encrypted = "hw.encrypt" in outcome.headers or "hw.slice" in outcome.headers
     size = None if outcome.value is None else len(outcome.value)
-    return outcome.replace(headers=Headers(headers), value=size if is_encrypted else outcome.value)
+    own = {name: state for name, state in (outcome.local or {}).items() if name != "metrics"}  # a time
+    value = size if is_encrypted else outcome.value
+    return outcome.replace(headers=Headers(headers), value=value, local=own or None)
 
 
 def compare(
@@ -120,10 +136,10 @@ def compare(
 ) -> Watched:
     watched = Watched()
     with watched.watching():
-        mine, my_stats = sent(steps, batches, between)
+        mine, my_stats, my_metrics = sent(steps, batches, between)
     restore()
     with without_native():
-        theirs, their_stats = sent(steps, batches, between)
+        theirs, their_stats, their_metrics = sent(steps, batches, between)
         # The same libzstd compresses for both, so that values are equal, too.
         assert zstandard.ZSTD_VERSION == (1, 5, 7)
         assert list(map(without_random_parts, mine)) == list(map(without_random_parts, theirs))
@@ -133,6 +149,7 @@ def compare(
     for name, counts in their_stats.items():
         different = dict(my_stats[name].items() ^ counts.items())
         assert [count for count in different if not count.startswith("data_keys_")] == [], name
+    require_equal_reports(my_metrics, their_metrics)
     return watched
 
 
@@ -188,6 +205,20 @@ def test_the_chain_of_six(keyring: str, dictionaries: FolderDictionaries, after_
 
     watched = compare(steps, Plain(9).batches())
     assert watched.taken > 0.2 * watched.given
+
+
+def test_what_metrics_reports(keyring: str) -> None:
+    def steps() -> list[Any]:
+        return [
+            Metrics(),
+            Trail(),
+            Compress(min_bytes=64),
+            Encrypt(key_service=FileKeys(keyring=keyring), key_id="aes"),
+            Slice(max_bytes=30_000),
+            Sign(keyring=keyring, key_id="hmac"),
+        ]
+
+    assert compare(steps, Plain(8).batches()).taken > 1_000
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "keys"}, {"also": ("content-type",)}])
@@ -246,9 +277,9 @@ def test_signatures_are_the_same_bytes(
     # Sequences are the same, too, where native code leaves a record or a batch to Python.
     batches = [[*plain.batch(0.02), *(refused if number % 4 else [])] for number in range(BATCHES)]
     with patch("os.urandom", bytes):  # both sessions have one producer id
-        mine, _ = sent(steps, batches, ticking)
+        mine, *_ = sent(steps, batches, ticking)
         with without_native():
-            theirs, _ = sent(steps, batches, ticking)
+            theirs, *_ = sent(steps, batches, ticking)
     if key_id == "ecdsa-p256":  # each signature is another
         mine, theirs = (list(map(without_random_parts, each)) for each in (mine, theirs))
     assert mine == theirs
@@ -391,9 +422,9 @@ def test_a_rotated_key_is_used_at_once(keyring: str, tmp_path: Path) -> None:
     edit_keyring(keyring, lambda keys: with_rotation(keys, "hmac"))
     before = (tmp_path / "keys.json").read_bytes()
     plain = Plain(8)
-    mine, _ = sent(steps, batches := [plain.batch(0) for _ in range(30)], between)
+    mine, *_ = sent(steps, batches := [plain.batch(0) for _ in range(30)], between)
     found = read(steps, mine)
     restore()
     with without_native():
-        theirs, _ = sent(steps, batches, between)
+        theirs, *_ = sent(steps, batches, between)
         assert found == read(steps, theirs)

@@ -56,13 +56,16 @@ def environments(clone: Path) -> Path:
     return clone
 
 
-def native_stage(environments: Path, cargo: str) -> subprocess.CompletedProcess[str]:
-    """Run the stage of native steps with a cargo of this script."""
-    (environments / "cargo").write_text(f"#!/bin/sh\n{cargo}\n")
-    (environments / "cargo").chmod(0o755)
+def native_stage(
+    environments: Path, cargo: str | None, target: str = "test-native"
+) -> subprocess.CompletedProcess[str]:
+    """Run the stage of native steps with a cargo of this script, or without one."""
+    if cargo is not None:
+        (environments / "cargo").write_text(f"#!/bin/sh\n{cargo}\n")
+        (environments / "cargo").chmod(0o755)
     make = shutil.which("make")
     assert make is not None
-    command = [make, "test-native", "CARGO=./cargo"]
+    command = [make, target, "CARGO=./cargo", "VERSIONS=test-native"]
     return subprocess.run(command, cwd=environments, capture_output=True, text=True, check=False)
 
 
@@ -79,18 +82,32 @@ def test_native_steps_that_fail_or_are_no_crates_are_a_failure(environments: Pat
     assert "ran" not in done.stdout
 
 
-def test_native_steps_are_skipped_in_a_line_without_their_crates(environments: Path) -> None:
-    done = native_stage(environments, 'test "$1" != fetch')
-    assert done.returncode == 0
-    assert done.stdout == "test-native: skipped, because the crates cannot be fetched\n"
+@pytest.mark.parametrize(
+    ("cargo", "why"),
+    [('test "$1" != fetch', "the crates cannot be fetched"), (None, "cargo is missing")],
+)
+class TestNativeStepsThatCannotBeBuilt:
+    @pytest.mark.parametrize("given", ["1", None])
+    @pytest.mark.parametrize("target", ["test-native", "test-versions"])
+    def test_are_a_failure(
+        self, environments: Path, monkeypatch: pytest.MonkeyPatch,
+        cargo: str | None, why: str, given: str | None, target: str,
+    ) -> None:  # fmt: skip
+        monkeypatch.delenv("HEADERWARE_REQUIRE_ALL", raising=False)
+        if given is not None:
+            monkeypatch.setenv("HEADERWARE_REQUIRE_ALL", given)
+        done = native_stage(environments, cargo, target)
+        assert done.returncode != 0
+        assert f"test-native: failed, because {why}" in done.stderr
+        assert "-native/bin/pytest" not in done.stdout
 
-
-def test_native_steps_are_skipped_in_a_line_without_cargo(environments: Path) -> None:
-    make = shutil.which("make")
-    assert make is not None
-    command = [make, "test-native", "CARGO=no-such-cargo"]
-    done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=True)
-    assert done.stdout == "test-native: skipped, because cargo is missing\n"
+    def test_are_skipped_in_a_line_if_not_all_is_required(
+        self, environments: Path, monkeypatch: pytest.MonkeyPatch, cargo: str | None, why: str
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_REQUIRE_ALL", "")
+        done = native_stage(environments, cargo)
+        assert done.returncode == 0
+        assert done.stdout == f"test-native: skipped, because {why}\n"
 
 
 def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environments: Path) -> None:

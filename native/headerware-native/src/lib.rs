@@ -11,6 +11,7 @@ mod step;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use headerware_wire::{Headers, NotMine, Outcome, Record};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -37,8 +38,20 @@ const LARGEST_KEPT: usize = PIECE_BYTES / 4;
 struct Run {
     topic: String,
     steps: Vec<Step>,
+    /// One for each step, or none if nobody asks for them.
+    measures: Vec<Measure>,
     buffers: Vec<Vec<u8>>,
     spare: Vec<u8>,
+}
+
+/// What a step has done with a batch: the time, and the bytes of the records that the run has taken.
+#[derive(Clone, Default)]
+struct Measure {
+    nanoseconds: u128,
+    bytes_in: usize,
+    bytes_out: usize,
+    /// The bytes of the latest record, before and after the step.
+    latest: (usize, usize),
 }
 
 /// A record on its way.
@@ -49,17 +62,24 @@ struct Slot<'a> {
     taken: Option<bool>,
 }
 
-/// Indices not taken, values or None if all are as before, headers, and the facts of each step.
-type Taken<'py, Column> = (Vec<usize>, Option<Column>, Column, Vec<Bound<'py, PyAny>>);
+/// Indices not taken, values or None if all are as before, headers, and for each step its facts and measures.
+type Taken<'py, Column> = (Vec<usize>, Option<Column>, Column, Vec<Bound<'py, PyAny>>, Vec<Measured>);
+
+/// Nanoseconds, and bytes before and after a step.
+type Measured = (u128, usize, usize);
 
 #[pymethods]
 impl Run {
     /// Make the steps, in the order in which records pass them; each is a name and its arguments.
+    ///
+    /// Each step is measured if `measured` is true.
     #[new]
-    fn new(topic: String, steps: Vec<(String, Bound<'_, PyTuple>)>) -> PyResult<Self> {
+    #[pyo3(signature = (topic, steps, *, measured))]
+    fn new(topic: String, steps: Vec<(String, Bound<'_, PyTuple>)>, measured: bool) -> PyResult<Self> {
         let steps = steps.iter().map(|(name, arguments)| Step::new(name, &topic, arguments));
         let steps = steps.collect::<PyResult<Vec<_>>>()?;
-        Ok(Self { topic, steps, buffers: Vec::new(), spare: Vec::new() })
+        let measures = if measured { vec![Measure::default(); steps.len()] } else { Vec::new() };
+        Ok(Self { topic, steps, measures, buffers: Vec::new(), spare: Vec::new() })
     }
 
     /// Take a batch through the steps; None if another thread uses the run.
@@ -80,7 +100,7 @@ impl Run {
                 true => rows.finish()?,
                 false => ((0..inputs.len()).collect(), None, headers.clone()),
             };
-            Ok(Some((not_taken, values, headers, run.facts(slf.py())?)))
+            Ok(Some((not_taken, values, headers, run.facts(slf.py())?, run.measured())))
         })
     }
 
@@ -109,7 +129,7 @@ impl Run {
                     (not_taken, values, to_pyarrow(py, headers)?)
                 }
             };
-            Ok(Some((not_taken, values, headers, run.facts(py)?)))
+            Ok(Some((not_taken, values, headers, run.facts(py)?, run.measured())))
         })
     }
 }
@@ -138,6 +158,7 @@ impl Run {
     ) -> PyResult<bool> {
         let mut slots: Vec<Slot<'_>> = Vec::new();
         self.steps.iter_mut().for_each(Step::forget); // a batch that failed may have left facts
+        self.measures.fill(Measure::default());
         for value in self.buffers.drain(..) {
             slots.push(Slot { headers: Headers::new(), value, taken: None });
         }
@@ -174,6 +195,11 @@ impl Run {
     /// Return what Python has to know about the records that were taken, for each step.
     fn facts<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.steps.iter_mut().map(|step| step.facts(py)).collect()
+    }
+
+    fn measured(&self) -> Vec<Measured> {
+        let measured = |measure: &Measure| (measure.nanoseconds, measure.bytes_in, measure.bytes_out);
+        self.measures.iter().map(measured).collect()
     }
 
     /// Take records through the steps, and return how many; `first` is the index of the first in the batch.
@@ -215,12 +241,16 @@ impl Run {
             slot.headers.push(name, value);
         }
         let (mut is_new, mut verified) = (false, None::<Arc<str>>);
+        let mut measures = self.measures.iter_mut();
+        let mut before =
+            (measures.len() > 0).then(|| (Instant::now(), bytes_of(input.key, input.value, &slot.headers)));
         for (step, numbers) in self.steps.iter_mut().zip(numbers) {
             let value = if is_new { Some(&slot.value[..]) } else { input.value };
             let record = Record { topic: &self.topic, key: input.key, value, timestamp_ms: None };
             *room = room.checked_sub(step.made_bytes(&record, &slot.headers)).ok_or(Left::NoRoom)?;
             let by = verified.as_deref();
-            match step.apply(&record, &mut slot.headers, &mut self.spare, numbers, index, by)? {
+            let outcome = step.apply(&record, &mut slot.headers, &mut self.spare, numbers, index, by)?;
+            match outcome {
                 Outcome::Value => {
                     std::mem::swap(&mut slot.value, &mut self.spare);
                     slot.value.shrink_to(LARGEST_KEPT); // compression has had room for the worst case
@@ -229,10 +259,33 @@ impl Run {
                 Outcome::Headers | Outcome::Unchanged => {}
             }
             verified = step.verified().or(verified);
+            if let (Some(measure), Some((began, bytes_in))) = (measures.next(), before) {
+                let value = if is_new { Some(&slot.value[..]) } else { input.value };
+                let bytes_out = match outcome {
+                    Outcome::Unchanged => bytes_in,
+                    _ => bytes_of(input.key, value, &slot.headers),
+                };
+                let ended = Instant::now();
+                measure.nanoseconds += (ended - began).as_nanos();
+                measure.latest = (bytes_in, bytes_out);
+                before = Some((ended, bytes_out));
+            }
         }
         self.steps.iter_mut().for_each(Step::commit);
+        for measure in &mut self.measures {
+            measure.bytes_in += measure.latest.0;
+            measure.bytes_out += measure.latest.1;
+        }
         Ok(is_new)
     }
+}
+
+/// Return the bytes of a record as Python counts them: a name's length is that of its text.
+fn bytes_of(key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers<'_>) -> usize {
+    let text = |name: &[u8]| name.iter().filter(|byte| (**byte).cast_signed() >= -0x40).count();
+    let length = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
+    let headers = headers.iter().map(|(name, value)| text(name) + length(value));
+    length(key) + length(value) + headers.sum::<usize>()
 }
 
 /// Why a record was not processed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace as Hooks
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -75,6 +75,20 @@ class TestBatchHooks:
         given = [Record(topic, value) for topic, value in (("x", b"a"), ("y", b"b"), ("x", b"c"))]
         assert Chain([batch]).open().send_outcomes(given) == [given[0], DROP, given[2]]
         assert batch.batches == [[b"a", b"c"], [b"b"]]
+
+    def test_a_list_that_the_caller_changes_later_does_not_change_outcomes(self) -> None:
+        given = records(b"a", b"b")
+        before = list(given)
+        outcomes = Chain([Hooks(on_send_batch=lambda batch: batch)]).open().send_outcomes(given)
+        given.reverse()
+        assert list(outcomes) == before
+
+    def test_a_topic_that_is_only_equal_to_the_others_becomes_text(self) -> None:
+        class Name(str):
+            __slots__ = ()
+
+        outcomes = Chain([Step()]).open().send_outcomes([Record("t", b"a"), Record(Name("t"), b"b")])
+        assert [type(cast("Record", outcome).topic) for outcome in outcomes] == [str, str]
 
     def test_serve_single_records_as_a_batch_of_one(self) -> None:
         given: list[Any] = []

@@ -30,10 +30,11 @@ class Crate:
         self.batches = 0
         self.fails: type[BaseException] | None = None
 
-    def run(self, topic: str, steps: list[Any]) -> Any:
+    def run(self, topic: str, steps: list[Any], *, measured: bool) -> Any:
         if any(arguments == ("refused",) for _, arguments in steps):
             raise ValueError
         self.made.append((topic, steps))
+        self.measures = [(1 + 2 * at, 10 * at, 10 * at + 10) for at in range(len(steps))] if measured else []
         return SimpleNamespace(take=self.take)
 
     def take(self, values: list[Any], keys: list[Any], headers: list[Any], numbers: list[Any]) -> Any:
@@ -47,6 +48,7 @@ class Crate:
             [value.upper() for value in values],
             list(map(tuple, headers)),
             [len(numbers)] * len(numbers),
+            self.measures,
         )
 
 
@@ -82,6 +84,35 @@ class Step:
 
     def undo(self) -> None:
         self.undone += 1
+
+
+class Meter:
+    """Measures hooks and runs."""
+
+    name = "meter"
+
+    def __init__(self) -> None:
+        self.measured: list[tuple[str, int, int]] = []
+        self.times: list[int] = []
+
+    def on_send(self, record: Record) -> Record:
+        return record
+
+    def wrap_hook(self, step: str, _direction: str, hook: Any) -> Any:
+        def measured(given: Any) -> Any:
+            self.measured.append((step, -1, -1))
+            return hook(given)
+
+        return measured
+
+    def native_meter(self, step: str, direction: str) -> Any:
+        assert direction == "consume"
+
+        def add(taken_ns: int, bytes_in: int, bytes_out: int) -> None:
+            self.measured.append((step, bytes_in, bytes_out))
+            self.times.append(taken_ns)
+
+        return add
 
 
 @pytest.fixture
@@ -186,6 +217,35 @@ class TestRuns:
             wrap_hook=lambda _step, _direction, hook: wrap(hook),
         )
         assert values_of([watching, Step("a"), Step("b")], b"v") == [[value]]
+
+    def test_steps_that_are_only_measured_are_taken(self, crate: Crate) -> None:
+        meter = Meter()
+        assert values_of([meter, Step("a"), Step("b")], b"v") == [[b"V"]]
+        assert meter.measured == [("b", 0, 10), ("a", 10, 20)]
+
+    def test_the_time_of_a_run_is_shared_among_its_steps(self, crate: Crate) -> None:
+        meter = Meter()
+        with patch.object(native, "perf_counter_ns", side_effect=[1_000, 5_000]):
+            values_of([meter, Step("a"), Step("b")], b"v")
+        assert meter.times == [1_000, 3_000]
+
+    def test_a_batch_that_is_left_is_measured_by_the_hooks(self, crate: Crate) -> None:
+        meter = Meter()
+        assert values_of([meter, Step("a"), Step("b")], b"x") == [[b"x-batch-batch"]]
+        assert meter.measured == [("b", 0, 0), ("a", 0, 0), ("b", -1, -1), ("a", -1, -1)]
+        assert min(meter.times) > 0
+
+    def test_a_record_that_is_left_is_measured_by_the_hooks(self, crate: Crate) -> None:
+        meter = Meter()
+        assert values_of([meter, Step("a"), Step("b")], b"v", b"x") == [[b"V", b"x-single-single"]]
+        assert meter.measured == [("b", 0, 10), ("a", 10, 20), ("b", -1, -1), ("a", -1, -1)]
+
+    def test_steps_that_another_step_wraps_as_well_are_not_taken(self, crate: Crate) -> None:
+        class Other(Meter):
+            name = "other"
+
+        steps = [Meter(), Other(), Step("a"), Step("b")]
+        assert values_of(steps, b"v") == [[b"v-batch-batch"]]
 
     def test_steps_with_other_hooks_are_not_taken(self, crate: Crate) -> None:
         class Inherits(Step):
