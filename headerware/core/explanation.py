@@ -15,9 +15,9 @@ from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.config import Configured, built, carried, carry_source
 from headerware.core.context import Context
 from headerware.core.files import read_sources
-from headerware.core.hooks import Interceptor, Role
+from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import Declared
-from headerware.core.order import precedes_bytes, role_of, stage_of
+from headerware.core.order import place_of, precedes_bytes, role_of, stage_of
 from headerware.core.printable import without_secrets
 from headerware.core.record import Record
 from headerware.core.toml import within_file
@@ -118,9 +118,9 @@ def growth(chain: Chain, topic: str) -> tuple[tuple[Growth, ...], tuple[NotMeasu
         HeaderwareError: the chain cannot be opened here, or an interceptor refuses the record.
     """
     unmeasured = {
-        name: _JUDGES if getattr(step, "type", None) == "contract" else _ON_OBJECTS
+        name: _JUDGES if place_of(step) is Place.CONTRACT else _ON_OBJECTS
         for name, step in zip(chain.names, chain, strict=True)
-        if precedes_bytes(step) or getattr(step, "type", None) == "contract"
+        if precedes_bytes(step) or place_of(step) is Place.CONTRACT
     }
     steps = [step for name, step in zip(chain.names, chain, strict=True) if name not in unmeasured]
     meter = _Meter(added={}, taken_ns=defaultdict(list))
