@@ -198,7 +198,7 @@ NATIVE_TESTS := tests/native tests/attacks tests/vectors tests/unit/core tests/u
 	$(patsubst %,tests/unit/ops/test_%.py,dictionaries tail verify) tests/spark/test_native_steps.py
 
 define test_native
-$(CARGO) test --quiet --manifest-path native/Cargo.toml && \
+MAKEFLAGS= $(CARGO) test --quiet --manifest-path native/Cargo.toml && \
 HEADERWARE_REQUIRE_NATIVE=1 .venv-native/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' $(NATIVE_TESTS) $(ARGS)
 endef
 
