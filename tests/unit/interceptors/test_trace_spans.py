@@ -600,6 +600,13 @@ class TestProcessSpan:
     ) -> None:
         session = opened(READER)
         here = context.get_current()
+        # The record stays at work where its block began, which is here a context of its own.
+        contextvars.copy_context().run(self.end_in_a_copy, session)
+        assert [span.name for span in exporter.get_finished_spans()] == ["process orders", "job"]
+        assert not caplog.records
+        assert context.get_current() is here
+
+    def end_in_a_copy(self, session: Session) -> None:
         with trace.get_tracer("app").start_as_current_span("job"):
             job = context.get_current()
             processing = session.processing(consumed(session, arrived()))
@@ -608,9 +615,6 @@ class TestProcessSpan:
             copy = contextvars.copy_context()
             copy.run(processing.__exit__, None, None, None)
             assert copy.run(context.get_current) is job
-        assert [span.name for span in exporter.get_finished_spans()] == ["process orders", "job"]
-        assert not caplog.records
-        assert context.get_current() is here
 
     def leave_one_behind(self, session: Session) -> None:
         first = session.processing(consumed(session, arrived()))
