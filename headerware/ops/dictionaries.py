@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import msgspec
 import zstandard
 
-from headerware.core.chain import Chain
+from headerware.core.chain import Chain, raising
 from headerware.core.context import Context
 from headerware.core.errors import DictionaryError, HeaderError, HeaderwareError
 from headerware.core.headers import Headers
@@ -157,7 +157,7 @@ def _before_compress(chain: Chain | None) -> Chain:
     ]
     if not any(isinstance(step, Compress) for step in steps):
         steps.insert(0, Compress())
-    return Chain(steps)
+    return raising(steps)  # what is refused is counted
 
 
 def sample(messages: Iterable[Sequence[Message]], samples: Samples) -> Samples:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import closing
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -61,6 +62,15 @@ class TestSamples:
         assert (skipped.empty, skipped.large, skipped.compressed) == (1, 1, 1)
         assert (skipped.content_type, skipped.encoded) == (2, 1)
         assert drawn.seen == 7
+
+    @pytest.mark.parametrize("on_error", ["raise", "drop", "dead_letter"])
+    def test_count_what_the_chain_refuses(self, tmp_path: Path, on_error: Any) -> None:
+        ring = tmp_path / "keys.json"
+        edit_keyring(ring, lambda keys: with_new_key(keys, "a", "ed25519"), create=True)
+        sign = Sign(keyring=str(ring), key_id="a", require="enforce", on_error=on_error)
+        with closing(Samples(Chain([sign]), cluster_id="c")) as drawn:
+            drawn.add(record(b"unsigned"))
+            assert drawn.skipped.encoded == 1
 
     def test_are_decompressed(self) -> None:
         drawn = Samples()
