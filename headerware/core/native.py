@@ -70,7 +70,8 @@ class NativeState(NamedTuple):
     note: Callable[[Batch, Sequence[int], Any], Mapping[str, Sequence[Any]] | None] | None = None
     """Called with the batch, the indices not taken, and what the crate says about the records taken.
 
-    It adds to the step's counters, and returns columns for :meth:`Batch.replace`."""
+    It adds to the step's counters, and returns columns for :meth:`Batch.replace`; a step whose run it has
+    alone may return ``not_taken`` with more indices, too."""
     undo: Callable[[], object] = int
     """Called after ``numbers`` in place of ``note``, if all records are left to the hooks."""
 
@@ -84,6 +85,8 @@ class NativeForm(NamedTuple):
     """Whether a run pays for this step alone; a step that is mostly C already does not."""
     ordered: bool = False
     """Whether all records of a batch have to come to the step in order, so that it is the last of its run."""
+    alone: bool = False
+    """Whether its run has no other step, because ``note`` leaves further records to the hooks."""
 
 
 class OffersNative(Protocol):
@@ -197,10 +200,11 @@ class NativeRun:
             columns["headers"] = ArrowColumn(rows, arrays[2].kind)
         if values is not None:
             columns["values"] = values if arrays is None else ArrowColumn(values, arrays[0].kind)
+        columns["not_taken"] = not_taken
         for state, fact in zip(stated, facts, strict=True):
             if state.note is not None:
                 columns.update(state.note(batch, not_taken, fact) or {})
-        out = batch.replace(**columns, not_taken=not_taken)
+        out = batch.replace(**columns)
         self._meter(began_ns, measures)
         return out
 

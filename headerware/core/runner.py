@@ -170,8 +170,10 @@ class TopicHooks:
                 end_run()
                 stages.append(stage)
                 continue
+            if form.alone:
+                end_run()
             run.append((stage, form))
-            if form.ordered:
+            if form.alone or form.ordered:
                 end_run()
         end_run()
         self.stages = stages

@@ -688,10 +688,10 @@ class _Verification:
         return batch.remake(("headers", "local"), self._verified, batch.records())
 
     def native_form(self, topic: str) -> NativeForm | None:
-        """Return the native form of ``on_consume_batch``; None if work is left for ``on_accepted``.
+        """Return the native form of ``on_consume_batch``.
 
         Native code gets the keys of statements that the hooks have accepted in this topic, and verifies
-        records with these keys. All else is left to the hooks.
+        records with these keys. All else is left to the hooks, such as the refusal of a replay.
         """
         known_in: BoundedCache[bytes, _Known] = self._known[topic]
         token: tuple[_Known, ...] = ()
@@ -747,9 +747,18 @@ class _Verification:
                     for had, local in zip(before, found, strict=True)
                 ]
 
-            return {"locals": Deferred(made, count)}
+            if not self.hears_accepted:
+                return {"locals": Deferred(made, count)}
+            locals_, refused = made(), list(not_taken)
+            for at in sorted({*range(count)}.difference(not_taken)):
+                covered = batch.headers[at][:-1]
+                try:
+                    locals_[at][_UNACCEPTED] = self._unaccepted(locals_[at][VERIFIED], batch[at], covered)
+                except SignatureError:  # the hooks raise it
+                    refused.append(at)
+            return {"locals": locals_, "not_taken": refused}
 
-        return None if self.hears_accepted else NativeForm(state, pays=True)
+        return NativeForm(state, pays=True, alone=self.hears_accepted)
 
     def _verifying(self, now_ms: Callable[[], int]) -> Callable[[Record], _VerifiedParts | None]:
         """Return a function that verifies a record; it returns None for one without a signature."""

@@ -533,13 +533,34 @@ def test_signatures_of_batches(keyring: str) -> None:
     assert consumed(steps, 4).taken > 3_000
 
 
-@pytest.mark.parametrize("options", [{"replay_window": 9}, {"covered": ("a",)}, {"uncovered": "pass"}])
-def test_a_step_with_more_to_do_is_not_taken(keyring: str, options: Any) -> None:
+@pytest.mark.parametrize(
+    "options", [{"replay_window": 9}, {"replay_window": 5_000}, {"covered": ("a",)}, {"uncovered": "pass"}]
+)
+def test_what_is_finished_once_records_are_accepted(keyring: str, options: Any) -> None:
+    """Most records are copies of others, at other positions, and some lack a header that must be covered."""
+
     def steps() -> list[Any]:
-        return [Trail(), Compress(), Sign(keyring=keyring, key_id="hmac", **options)]
+        sign = Sign(keyring=keyring, key_id="hmac", on_error="dead_letter", **options)
+        return [Trail(), Compress(on_error="drop"), sign, HeaderIds(on_error="drop")]
 
     crafted = Crafted(5, steps())
-    compare(steps, "consumer", [crafted.batch(number * LARGEST) for number in range(20)])
+    watched = compare(steps, "consumer", [crafted.batch(number * LARGEST) for number in range(40)])
+    assert watched.taken > 0.2 * watched.given
+
+
+def test_records_that_come_again(keyring: str) -> None:
+    """At the same positions they pass, as after a restart; at others they are replays."""
+
+    def steps() -> list[Any]:
+        return [Trail(), Compress(), Sign(keyring=keyring, key_id="hmac", replay_window=1_000)]
+
+    with opened(steps(), "producer", Clock(), []) as session:
+        sent = session.send([Record(TOPIC, b"%d" % number) for number in range(100)])
+    placed = [record.replace(partition=1, offset=at) for at, record in enumerate(sent)]
+    moved = [record.replace(offset=(record.offset or 0) + 1_000) for record in placed]
+    batches = [placed, placed, [*placed[:50], *moved[:50]], moved, placed + moved]
+    watched = compare(steps, "consumer", batches)
+    assert watched.taken >= 350
 
 
 def test_originals_that_are_kept(keyring: str) -> None:
@@ -621,6 +642,8 @@ def drawn(seed: int, keyring: str, dictionaries: FolderDictionaries) -> Steps:
                 "uncovered": pick(["pass", "refuse"]),
                 "batch_records": pick([1, 1, 8]),
                 "max_age_ms": pick([None, 5_000]),
+                "replay_window": pick([0, 0, 9, 1_000]),
+                "covered": pick([(), (), ("a",)]),
             },
         ),
         (

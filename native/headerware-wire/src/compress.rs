@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
-use sha2::{Digest, Sha256};
 use zstd_safe::{CCtx, CParameter, DCtx, DDict};
 
+use crate::hashing::sha256;
 use crate::text::{Fields, decode_array, encode};
 use crate::{Headers, NotMine, Outcome, Record};
 
@@ -38,7 +38,7 @@ impl Dictionary {
             return Err(NotMine::Dictionary);
         }
         let number = u32::from_le_bytes(fields.array()?);
-        match Sha256::digest(bytes).first_chunk() {
+        match sha256(&[bytes]).first_chunk() {
             Some(&id) if number != 0 => Ok(Self { id, number, bytes: bytes.into() }),
             _ => Err(NotMine::Dictionary),
         }

@@ -1,7 +1,7 @@
 //! The identity of a record, `hw.id` ([spec/dedup.md](../../../spec/dedup.md)). Memories of identities are the
 //! caller's.
 
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 
 use crate::text::{Fields, decode_array, encode, length};
 use crate::{Headers, NotMine, Record};
@@ -66,21 +66,23 @@ impl Identity {
 }
 
 /// The first 16 bytes of SHA-256 over a domain and parts behind their lengths.
-struct PartsDigest(Sha256);
+struct PartsDigest(Context);
 
 impl PartsDigest {
     fn new(domain: &[u8]) -> Self {
-        Self(Sha256::new().chain_update(domain))
+        let mut context = Context::new(&SHA256);
+        context.update(domain);
+        Self(context)
     }
 
     fn put(&mut self, part: &[u8]) -> Result<(), NotMine> {
-        self.0.update(length(Some(part))?);
+        self.0.update(&length(Some(part))?);
         self.0.update(part);
         Ok(())
     }
 
     fn finish(self) -> Result<[u8; 16], NotMine> {
-        self.0.finalize().first_chunk().copied().ok_or(NotMine::Layout)
+        self.0.finish().as_ref().first_chunk().copied().ok_or(NotMine::Layout)
     }
 }
 

@@ -5,11 +5,11 @@
 use aes_gcm::aead::AeadInOut;
 use aes_gcm::{Aes256Gcm, KeyInit as _};
 use aes_siv::siv::Aes256Siv;
-use hmac::{Hmac, Mac};
-use sha2::Sha512;
+use ring::hmac::HMAC_SHA512;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::hashing::Hmac;
 use crate::text::{Fields, decode, encode, put_long, put_short};
 use crate::{Headers, NotMine, Outcome, Record};
 
@@ -137,13 +137,12 @@ struct DataKey {
     statement: Vec<u8>,
     stated: Statement,
     /// HMAC under the key that HKDF extracts: each record's keys are one block of output.
-    expand: Box<Hmac<Sha512>>,
+    expand: Hmac,
 }
 
 impl DataKey {
     fn new(stated: Statement, data_key: &[u8; 32]) -> Result<Self, NotMine> {
-        let expand = extract(DOMAIN, data_key)?;
-        Ok(Self { statement: stated.write()?, stated, expand })
+        Ok(Self { statement: stated.write()?, stated, expand: extract(DOMAIN, data_key) })
     }
 
     /// Return the cipher of a record, and its key commitment.
@@ -183,30 +182,20 @@ impl DataKey {
     }
 }
 
-/// HKDF-Extract: return HMAC with the state after the pseudorandom key.
-fn extract(domain: &[u8], secret: &[u8; 32]) -> Result<Box<Hmac<Sha512>>, NotMine> {
-    let salted = Hmac::<Sha512>::new_from_slice(domain).map_err(|_| NotMine::Key)?;
-    let mut key = salted.chain_update(secret).finalize().into_bytes();
-    let expand = Hmac::new_from_slice(&key).map(Box::new).map_err(|_| NotMine::Key);
-    key.zeroize();
-    expand
+/// HKDF-Extract: return HMAC with the states after the pseudorandom key.
+fn extract(domain: &[u8], secret: &[u8; 32]) -> Hmac {
+    Hmac::new(HMAC_SHA512, Hmac::new(HMAC_SHA512, domain).of(&[secret]).as_ref())
 }
 
 type Halves = (Zeroizing<[u8; 32]>, Zeroizing<[u8; 32]>);
 
 /// HKDF-Expand to 64 bytes, as two halves.
-fn expand(keyed: &Hmac<Sha512>, info: &[&[u8]]) -> Result<Halves, NotMine> {
-    let mut keyed = keyed.clone();
-    for part in info {
-        keyed.update(part);
-    }
-    let mut output = keyed.chain_update([1]).finalize().into_bytes();
-    let halves = match output.as_chunks().0 {
+fn expand(keyed: &Hmac, info: &[&[u8]; 2]) -> Result<Halves, NotMine> {
+    let [first, second] = info;
+    match keyed.of(&[first, second, &[1]]).as_ref().as_chunks().0 {
         [first, second] => Ok((Zeroizing::new(*first), Zeroizing::new(*second))),
         _ => Err(NotMine::Key),
-    };
-    output.zeroize();
-    halves
+    }
 }
 
 /// The writer's side of the step, for one data key and one topic.
@@ -388,7 +377,7 @@ pub struct RecordKeys {
 impl RecordKeys {
     /// Derive the topic's key from the secret.
     pub fn new(secret: &[u8; 32], topic: &str) -> Result<Self, NotMine> {
-        let (first, second) = expand(&*extract(KEY_DOMAIN, secret)?, &[topic.as_bytes()])?;
+        let (first, second) = expand(&extract(KEY_DOMAIN, secret), &[topic.as_bytes(), &[]])?;
         let key = Zeroizing::new([*first, *second]);
         let cipher = Aes256Siv::new_from_slice(key.as_flattened()).map_err(|_| NotMine::Key)?;
         Ok(Self { cipher, topic: topic.into() })

@@ -2,11 +2,11 @@
 //! [spec/keyring.md](../../../spec/keyring.md)). Secrets are overwritten when they are dropped.
 
 use ed25519_dalek::Signer as _;
-use hmac::{Hmac, KeyInit, Mac};
+use ring::hmac::HMAC_SHA256;
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
-use sha2::Sha256;
 
 use crate::NotMine;
+use crate::hashing::Hmac;
 
 /// An algorithm, which belongs to a key. RSA is left to the complete implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +33,10 @@ impl Algorithm {
     }
 }
 
-/// The HMAC with the state after its key, so that the key is hashed once.
-type KeyedHmac = Box<Hmac<Sha256>>;
-
 pub struct SigningKey(Private);
 
 enum Private {
-    Hmac(KeyedHmac),
+    Hmac(Hmac),
     Ed25519(Box<ed25519_dalek::SigningKey>),
     P256(Box<p256::ecdsa::SigningKey>),
 }
@@ -73,7 +70,7 @@ impl SigningKey {
     pub(crate) fn sign(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), NotMine> {
         match &self.0 {
             Private::Hmac(keyed) => {
-                out.extend_from_slice(&(**keyed).clone().chain_update(message).finalize().into_bytes());
+                out.extend_from_slice(keyed.of(&[message]).as_ref());
             }
             Private::Ed25519(key) => out.extend_from_slice(&key.sign(message).to_bytes()),
             Private::P256(key) => {
@@ -88,7 +85,7 @@ impl SigningKey {
 pub struct VerifyingKey(Public);
 
 enum Public {
-    Hmac(KeyedHmac),
+    Hmac(Hmac),
     Ed25519(Box<ed25519_dalek::VerifyingKey>),
     P256(UnparsedPublicKey<[u8; 65]>),
 }
@@ -127,7 +124,7 @@ impl VerifyingKey {
 
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), NotMine> {
         let fits = match &self.0 {
-            Public::Hmac(keyed) => (**keyed).clone().chain_update(message).verify_slice(signature).is_ok(),
+            Public::Hmac(keyed) => keyed.verify(message, signature),
             // As OpenSSL: `s` is below the order, the equation has no cofactor, and `R` is compared as bytes.
             Public::Ed25519(key) => ed25519_dalek::Signature::from_slice(signature)
                 .is_ok_and(|signature| ed25519_dalek::Verifier::verify(&**key, message, &signature).is_ok()),
@@ -137,11 +134,11 @@ impl VerifyingKey {
     }
 }
 
-fn keyed_hmac(secret: &[u8]) -> Result<KeyedHmac, NotMine> {
+fn keyed_hmac(secret: &[u8]) -> Result<Hmac, NotMine> {
     if !(32..=1024).contains(&secret.len()) {
         return Err(NotMine::Key);
     }
-    Hmac::new_from_slice(secret).map(Box::new).map_err(|_| NotMine::Key)
+    Ok(Hmac::new(HMAC_SHA256, secret))
 }
 
 /// Refuse secrets with fewer than 8 different bytes.

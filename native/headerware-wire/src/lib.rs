@@ -24,6 +24,7 @@ pub mod signature;
 pub mod slice;
 pub mod trail;
 
+mod hashing;
 mod text;
 
 pub use headers::Headers;

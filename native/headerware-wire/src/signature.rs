@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use sha2::{Digest, Sha256};
-
+use crate::hashing::{Hash, sha256};
 use crate::keys::{Algorithm, SigningKey, VerifyingKey};
 use crate::text::{Fields, decode, encode, length, put_long, put_short};
 use crate::{Headers, NotMine, Record};
@@ -13,8 +12,6 @@ pub const HEADER: &str = "hw.sig";
 const SINGLE: u8 = 1;
 const BATCH: u8 = 2;
 const MAX_BATCH: usize = 65_535;
-
-type Hash = [u8; 32];
 
 /// Write what both versions begin with: the domain, and the algorithm's name.
 fn put_domain(message: &mut Vec<u8>, version: u8, algorithm: Algorithm) -> Result<(), NotMine> {
@@ -46,11 +43,11 @@ fn put_record<'h>(
 }
 
 fn hash_leaf(message: &[u8]) -> Hash {
-    Sha256::new().chain_update([0]).chain_update(message).finalize().into()
+    sha256(&[&[0], message])
 }
 
 fn hash_node(left: &Hash, right: &Hash) -> Hash {
-    Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
+    sha256(&[&[1], left, right])
 }
 
 /// Write the bytes that the signature of a batch covers.

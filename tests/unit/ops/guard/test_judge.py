@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headerware import DROP, Chain, Headers, Interceptor, InterceptorError, Record
 from headerware.core.commit_metadata import decode_metadata
-from headerware.core.hooks import Stage
+from headerware.core.hooks import Role, Stage
 from headerware.interceptors import Sign, Slice
-from tests.ingress import INGRESS, LETTERS, Gate, Ingress, values, verdicts
+from tests.ingress import INGRESS, LETTERS, PARTITIONS, POLICY, Gate, Ingress, values, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +189,86 @@ class TestPartitions:
         gate = Gate(ingress, begin=5, stays={1, 3})
         gate.take(ingress.sent(b"v"), at=6)
         assert gate.commit() == (7, "")
+
+
+class Notes(Interceptor, frozen=True, kw_only=True):
+    """Tell how many records come at once."""
+
+    type: ClassVar[str] = "notes"
+    role: ClassVar[Role] = Role.OBSERVE
+    told: Any
+
+    def on_consume(self, record: Record) -> Record:
+        """Tell of one."""
+        self.told(1)
+        return record
+
+    def on_consume_batch(self, batch: Any) -> Any:
+        """Tell of many."""
+        self.told(len(batch))
+        return batch
+
+
+def noting(ingress: Ingress, told: list[int]) -> Chain:
+    """Return the guard's chain, which tells how many records the first step gets at once."""
+    return Chain([*ingress.guard_chain(), Notes(told=told.append)])
+
+
+class TestRecordsTogether:
+    def test_are_judged_like_each_alone(self, ingress: Ingress) -> None:
+        told: list[int] = []
+        gate = Gate(ingress, noting(ingress, told))
+        good, thief = ingress.sent(b"a", b"b", b"c"), ingress.sent(b"t", who="thief")
+        forged = good[0].replace(value=b"forged")
+        wire = [good[0], *thief, forged, good[1], good[0], ingress.sent(b"")[0], good[2]]
+        refused = ["refused admission: AdmissionError", "refused sign: SignatureError"]
+        expected = ["admitted", *refused, "admitted", refused[1], "admitted", "admitted"]
+        decisions = gate.take(wire)
+        assert verdicts(decisions) == expected
+        assert values(decisions) == [b"a", b"b", b"", b"c"]
+        assert told == [len(wire)]
+        assert gate.commit() == (len(wire), "")
+
+    def test_end_before_slices_and_before_what_is_refused_at_once(self, ingress: Ingress) -> None:
+        told: list[int] = []
+        gate = Gate(ingress, noting(ingress, told), max_headers=4)
+        headers = [("h", b"")] * 4
+        slices = ingress.sent(bytes(3_000), slice_bytes=2_000)
+        wire = [*ingress.sent(b"a", b"b"), *slices, *ingress.sent(b"c", b"d")]
+        many = ingress.sent(b"m", headers=headers)
+        assert len(gate.take([*wire, *many, *ingress.sent(b"e")])) == 7
+        assert told == [2, *[1] * len(slices), 2, 1]
+
+    def test_that_are_read_again_come_apart_from_new_ones(self, ingress: Ingress) -> None:
+        told: list[int] = []
+        sent = ingress.sent(b"a", b"b", b"c", b"d")
+        gate = Gate(ingress, noting(ingress, told), begin=2, start=0)
+        assert values(gate.take([*sent, sent[1]], at=0)) == [b"c", b"d"]
+        assert told == [2, 3]
+
+    def test_are_judged_again_after_a_pause_and_then_fewer(self, ingress: Ingress) -> None:
+        """Behind a record that has to wait, nothing is decided; what was judged ahead is judged anew."""
+        told: list[int] = []
+        known = {**PARTITIONS, "orders": 0}
+        gate = Gate(ingress, noting(ingress, told), partitions=known)
+        assert gate.take(ingress.sent(b"a", b"b", b"c", b"d")) == []
+        assert gate.again() == gate.again() == []
+        known["orders"] = 3
+        assert values(gate.again()) == [b"a", b"b", b"c", b"d"]
+        assert told == [4, 1, 1, 1, 2, 1]
+        assert gate.commit() == (4, "")
+
+    def test_see_another_policy_after_a_pause(self, ingress: Ingress) -> None:
+        known = {**PARTITIONS, "orders": 0}
+        gate = Gate(ingress, partitions=known)
+        assert gate.take(ingress.sent(b"a", b"b")) == []
+        try:
+            ingress.policy(POLICY.replace('["shop", "bank"]', '["bank"]'))
+            known["orders"], ingress.now_ms = 3, ingress.now_ms + 2_000
+            assert verdicts(gate.again()) == ["refused admission: AdmissionError"] * 2
+        finally:
+            ingress.policy(POLICY)
+            ingress.now_ms += 2_000
 
 
 class TestMessagesInSlices:
