@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+from natively import WAYS, in_force
 from protection import POLICY
 from report import Row
 
@@ -36,24 +37,25 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
             ingress = f"{INGRESS}-{algorithm}"
             _fill(broker, ingress, records)
             del records  # no guard has so many objects, through which the garbage collector looks
-            ours, reference = [], []
-            for index in range(pairs):
-                both = [(ours, _guarded), (reference, _plain)]
-                for rates, run in both if index % 2 else reversed(both):
-                    egress = f"bench-{uuid.uuid4().hex[:8]}"
-                    broker.create_topic(egress)
-                    rates.append(run(broker.bootstrap_servers, ingress, egress, chain))
-            ratios = [one / other for one, other in zip(ours, reference, strict=True)]
-            yield Row(
-                f"guard, {algorithm}",
-                statistics.median(ours),
-                statistics.median(reference),
-                "records/s",
-                statistics.median(ratios),
-                "at least 0.8",
-                f"one partition, records of 1,000 bytes, transactions of {BATCH}; the reference reads, puts "
-                "each record through the same chain, and writes what came in, in transactions, too",
-            )
+            for way, natively in WAYS.items():
+                ours, reference = [], []
+                for index in range(pairs):
+                    both = [(ours, _guarded), (reference, _plain)]
+                    for rates, run in both if index % 2 else reversed(both):
+                        egress = f"bench-{uuid.uuid4().hex[:8]}"
+                        broker.create_topic(egress)
+                        with in_force(natively):
+                            rates.append(run(broker.bootstrap_servers, ingress, egress, chain))
+                yield Row(
+                    f"guard, {algorithm}{way}",
+                    statistics.median(ours),
+                    statistics.median(reference),
+                    "records/s",
+                    statistics.median(one / other for one, other in zip(ours, reference, strict=True)),
+                    "at least 0.95" if natively and algorithm == "ed25519" else "at least 0.8",
+                    f"one partition, records of 1,000 bytes, transactions of {BATCH}; the reference reads, "
+                    "puts each record through the same chain, and writes what came in, in transactions, too",
+                )
 
 
 def _signed(folder: Path, algorithm: str) -> tuple[Chain, Sequence[Record]]:

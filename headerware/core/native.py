@@ -22,7 +22,7 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from headerware.core.batch import ArrowColumn
+from headerware.core.batch import ArrowColumn, Deferred, Repeated
 from headerware.core.headers import Headers
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.per_process import PerProcess
@@ -70,8 +70,8 @@ class NativeState(NamedTuple):
     note: Callable[[Batch, Sequence[int], Any], Mapping[str, Sequence[Any]] | None] | None = None
     """Called with the batch, the indices not taken, and what the crate says about the records taken.
 
-    It adds to the step's counters, and returns columns for :meth:`Batch.replace`; a step whose run it has
-    alone may return ``not_taken`` with more indices, too."""
+    It adds to the step's counters, and may return ``locals``, with what is added to the local state of each
+    record or None. A step whose run it has alone may return ``not_taken`` with more indices, too."""
     undo: Callable[[], object] = int
     """Called after ``numbers`` in place of ``note``, if all records are left to the hooks."""
 
@@ -202,8 +202,9 @@ class NativeRun:
             columns["values"] = values if arrays is None else ArrowColumn(values, arrays[0].kind)
         columns["not_taken"] = not_taken
         for state, fact in zip(stated, facts, strict=True):
-            if state.note is not None:
-                columns.update(state.note(batch, not_taken, fact) or {})
+            noted = state.note(batch, not_taken, fact) if state.note is not None else None
+            if noted:
+                columns.update(noted, locals=_added(columns.get("locals", batch.locals), noted["locals"]))
         out = batch.replace(**columns)
         self._meter(began_ns, measures)
         return out
@@ -223,6 +224,20 @@ def _arrays(*columns: Sequence[Any]) -> list[ArrowColumn[Any]] | None:
     """Return the columns if all of them are Arrow arrays."""
     found = [column for column in columns if isinstance(column, ArrowColumn)]
     return found if len(found) == len(columns) else None
+
+
+def _added(
+    before: Sequence[Mapping[str, Any] | None], more: Sequence[Mapping[str, Any] | None]
+) -> Sequence[Mapping[str, Any] | None]:
+    """Return the local state of records with more in it."""
+    if isinstance(before, Repeated) and before.entry is None:
+        return more
+
+    def made() -> list[Mapping[str, Any] | None]:
+        pairs = zip(before, more, strict=True)
+        return [had if own is None else own if had is None else {**had, **own} for had, own in pairs]
+
+    return Deferred(made, len(before))
 
 
 def _listed(column: Sequence[Any]) -> list[Any]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from itertools import count, islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
 from weakref import WeakSet
 
 import msgspec
 
 from headerware.core.awaited import Awaited
-from headerware.core.batch import Deferred, Repeated
+from headerware.core.batch import Deferred
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import (
@@ -39,6 +38,7 @@ from headerware.core.options import PATH
 from headerware.core.origins import Origins, cluster_port
 from headerware.core.record import CERTIFIED, VERIFIED, Record, Verified
 from headerware.core.requirement import Require, Unprotected, requirement
+from headerware.core.sequences import Sequences
 from headerware.core.step import LoggedReasons
 from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
@@ -73,7 +73,7 @@ from headerware.keyring.signature import (
 from headerware.keyring.signature import Sign as SignBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headerware.core.batch import Batch
     from headerware.core.context import Context
@@ -262,9 +262,9 @@ class SignStep:
         "_rest",
         "_sequences",
         "_unbound",
-        "_unused",
         "_verification",
         "on_accepted",
+        "on_accepted_batch",
         "on_consume",
         "on_consume_batch",
         "on_send",
@@ -287,9 +287,7 @@ class SignStep:
         self._has_client = context.bootstrap_servers is not None
         self._unbound = 0
         self._producer = producer or os.urandom(8)
-        self._sequences = count(sequence)
-        self._unused: deque[int] = deque()
-        """Sequences that were drawn for native code, which then left their records to the hooks."""
+        self._sequences: Final = Sequences(sequence)
         self._proof_of: tuple[Keyring | None, int] = (None, _USUAL_BYTES)
         awaited = cluster_port(options.cluster, context.awaited_cluster_id)
         self._verification = _Verification(options, file, context, own_cluster=awaited)
@@ -299,9 +297,11 @@ class SignStep:
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
         self.on_consume_batch: Callable[[Batch], Batch] = self._verification.on_consume_batch
         self.on_stopped: GivenUp | None = self._verification.given_up
-        self.on_accepted: Callable[[Record], Record] | None = (
-            self._verification.on_accepted if self._verification.hears_accepted else None
-        )
+        self.on_accepted: Callable[[Record], Record] | None = None
+        self.on_accepted_batch: Callable[[Batch], Batch] | None = None
+        if self._verification.hears_accepted:
+            self.on_accepted = self._verification.on_accepted
+            self.on_accepted_batch = self._verification.on_accepted_batch
         _open_steps.add(self)
 
     def overhead_bytes(self, record: Record) -> int:
@@ -349,8 +349,7 @@ class SignStep:
     def _sending_hook(self) -> Callable[[Record], Record]:
         # One function with everything bound, because it is called for each record.
         now_ms, prepared_for, rest = self._now_ms, self._prepared_for, self._rest
-        stamped, sequences, new, to_text = encode_stamp, self._sequences, tuple.__new__, encode_text
-        unused = self._unused
+        stamped, draw, new, to_text = encode_stamp, self._sequences.draw, tuple.__new__, encode_text
 
         def on_send(record: Record) -> Record:
             now = now_ms()
@@ -360,7 +359,7 @@ class SignStep:
             if prepared.cluster is None:
                 self._count_unbound(1)
             headers = record.headers
-            stamp = stamped(now, self._producer, self._next_sequence() if unused else next(sequences))
+            stamp = stamped(now, self._producer, draw())
             signature = sign(rest(stamp, record.key, record.value, headers))
             text = to_text(statement + stamp + signature)
             return record.with_headers(new(Headers, (*headers, (SIGNATURE_HEADER, text))))
@@ -389,7 +388,7 @@ class SignStep:
             text = to_text(statement + stamp + sign(rest(stamp, key, value, headers)))
             return (new(Headers, (*headers, (SIGNATURE_HEADER, text))),)
 
-        sequences = self._draw_sequences(len(batch))
+        sequences = self._sequences.draw_many(len(batch))
         return batch.remake(("headers",), signed, batch.keys, batch.values, batch.headers, sequences)
 
     def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
@@ -418,29 +417,18 @@ class SignStep:
         sequences: list[int] = []
 
         def numbers() -> list[int]:
-            sequences.extend(self._draw_sequences(len(batch)))
+            sequences.extend(self._sequences.draw_many(len(batch)))
             return [now_ms, *sequences]
 
         def note(_batch: Batch, not_taken: Sequence[int], _facts: Any) -> None:
-            self._unused.extend(sequences[at] for at in not_taken)
+            self._sequences.give_back(sequences[at] for at in not_taken)
             if prepared.cluster is None:
                 self._count_unbound(len(batch) - len(not_taken))
 
         def undo() -> None:
-            self._unused.extend(sequences)
+            self._sequences.give_back(sequences)
 
         return NativeState("sign", (prepared, producer), arguments, numbers, note, undo)
-
-    def _next_sequence(self) -> int:
-        return self._draw_sequences(1)[0] if self._unused else next(self._sequences)
-
-    def _draw_sequences(self, records: int) -> list[int]:
-        """Return a new sequence for each record; none is left out, because an audit takes it for a loss."""
-        drawn: list[int] = []
-        with suppress(IndexError):  # the others are drawn anew
-            while len(drawn) < records:
-                drawn.append(self._unused.popleft())
-        return [*drawn, *islice(self._sequences, records - len(drawn))]
 
     def _signed_together(self, batch: Batch, prepared: _Prepared, batches: _Batches, now_ms: int) -> Batch:
         """Sign each group of records with one signature; a single record is left to :meth:`on_send`."""
@@ -456,7 +444,7 @@ class SignStep:
             begun: dict[int, bytes] = {}
             leaves: list[bytes] = []
             for at in group:
-                stamp = encode_stamp(now_ms, self._producer, self._next_sequence())
+                stamp = encode_stamp(now_ms, self._producer, self._sequences.draw())
                 try:
                     signed = self._rest(
                         batches.leaf_beginning + stamp, batch.keys[at], batch.values[at], headers[at]
@@ -663,20 +651,25 @@ class _Verification:
         Missing headers are refused now, because only the first slice of a message has headers. Headers that
         no step may see are given to the application now.
         """
-        local = record.local
+        made = self._accepted(record.headers, record.local)
+        return record if made is None else record.with_parts(record.value, record.key, *made)
+
+    def on_accepted_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_accepted` for each record."""
+        return batch.remake(("headers", "local"), self._accepted, batch.headers, batch.locals)
+
+    def _accepted(self, headers: Headers, local: Mapping[str, Any] | None) -> _VerifiedParts | None:
         unaccepted = None if local is None else local.get(_UNACCEPTED)
         if local is None or unaccepted is None or unaccepted.verification is not self:
-            return record
+            return None
         verified: Verified = local[VERIFIED]
         if unaccepted.missing:
             raise _not_covered(unaccepted.missing)
         if self._window is not None:
             self._window.remember(verified, unaccepted.position)
-        headers = record.headers
         if verified.set_aside:
             headers = Headers.trusted((*headers, *verified.set_aside))
-        local = {name: state for name, state in local.items() if name != _UNACCEPTED}
-        return record.with_parts(record.value, record.key, headers, local)
+        return headers, {name: state for name, state in local.items() if name != _UNACCEPTED}
 
     def on_consume(self, record: Record) -> Record:
         """Verify a record, and remove its signature."""
@@ -729,7 +722,7 @@ class _Verification:
             signers = [
                 (*of, cluster, known.thumbprint) for of, known in keys.items() for cluster in ("", own or "")
             ]
-            before, count = batch.locals, len(batch)
+            count = len(batch)
 
             def made() -> list[dict[str, Any]]:
                 found = []
@@ -740,12 +733,7 @@ class _Verification:
                 if not_taken:
                     taken, apart = iter(found), set(not_taken)
                     found = [{} if at in apart else next(taken) for at in range(count)]
-                if isinstance(before, Repeated) and before.entry is None:
-                    return found
-                return [
-                    local if had is None else {**had, **local}
-                    for had, local in zip(before, found, strict=True)
-                ]
+                return found
 
             if not self.hears_accepted:
                 return {"locals": Deferred(made, count)}

@@ -28,7 +28,17 @@ from headerware.core import native, runner
 from headerware.core.batch import Batch, HeaderColumns, Repeated
 from headerware.core.record import ORIGINAL
 from headerware.dictionaries import FolderDictionaries
-from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Metrics, Sign, Slice, Trail
+from headerware.interceptors import (
+    Compress,
+    Dedup,
+    Encrypt,
+    Expire,
+    HeaderIds,
+    Metrics,
+    Sign,
+    Slice,
+    Trail,
+)
 from headerware.keyring import with_revocation, with_rotation
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
@@ -483,6 +493,32 @@ def test_header_ids_alone() -> None:
     assert watched.taken > 0.6 * watched.given
 
 
+@pytest.mark.parametrize("options", [{}, {"id_from": ("a",)}, {"store": "ids.db"}])
+@pytest.mark.parametrize("window", [0, 1_000])
+def test_identities(keyring: str, tmp_path: Path, options: dict[str, Any], window: int) -> None:
+    """Most records are copies of others; some are dead letters, whose identity is another one."""
+    store = tmp_path / "ids.db"
+    options = options | ({"store": str(store)} if "store" in options else {})
+
+    def steps(on_error: Any = "drop") -> list[Any]:
+        return [
+            Trail(on_error=on_error),
+            Dedup(**options, on_error=on_error),
+            Compress(on_error=on_error),
+            Sign(keyring=keyring, key_id="hmac", replay_window=window, on_error=on_error),
+        ]
+
+    crafted = Crafted(17, steps())
+    signing = steps()[-1].open(Context(now_ms=Clock(), cluster_id=lambda: CLUSTER))
+    for value in [None, b"", b"1", *(record.headers.last("hw.id") for record in crafted.good[:5])]:
+        for reasons in [(), ("__connect.errors.topic",), ("kafka_dlt-original-offset", "a")]:
+            names = [("hw.id", value), *((name, b"7") for name in reasons)]
+            crafted.crafted.append(signing.on_send(Record(TOPIC, b"v", b"k", Headers(names))))
+    batches = [crafted.batch(number * LARGEST) for number in range(BATCHES)]
+    watched = compare(steps, "consumer", batches, restore=lambda: store.unlink(missing_ok=True))
+    assert watched.taken > (0.05 if window else 0.5) * watched.given  # replays are not taken
+
+
 def test_encrypted_for_another_signer(keyring: str) -> None:
     """The records are genuine, but another trusted key has signed them."""
 
@@ -613,6 +649,7 @@ def drawn(seed: int, keyring: str, dictionaries: FolderDictionaries) -> Steps:
                 "malformed": pick(["keep", "refuse"]),
             },
         ),
+        (Dedup, {"window": pick([9, 10_000])}),
         (
             Compress,
             {
@@ -655,7 +692,7 @@ def drawn(seed: int, keyring: str, dictionaries: FolderDictionaries) -> Steps:
             },
         ),
     ]
-    subset = 1 + seed % 127
+    subset = 1 + seed % 255
     metrics = pick([[], [Metrics()]])
     chosen = [
         (step, given | {"on_error": pick(["raise", "drop", "dead_letter"])})

@@ -17,7 +17,8 @@ import zstandard
 from headerware import Headers, Record
 from headerware.core import native, runner
 from headerware.core.hooks import FanOut
-from headerware.interceptors import Compress, Encrypt, Expire, HeaderIds, Metrics, Sign, Slice, Trail
+from headerware.interceptors import Compress, Dedup, Encrypt, Expire, HeaderIds, Metrics, Sign, Slice, Trail
+from headerware.interceptors.dedup.identity import Identity
 from headerware.interceptors.encrypt.envelope import SALT_BYTES, TAG_BYTES, TAIL_BYTES, statement_of
 from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.keyring import with_rotation
@@ -242,6 +243,34 @@ def test_header_ids(keyring: str, options: dict[str, Any]) -> None:
     with patch("os.urandom", bytes):  # both sessions have one producer id, so that blocks are the same
         watched = compare(steps, batches)
     assert watched.taken > 0.6 * watched.given
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"id_from": ("a", "b"), "producer": "p"}, {"id_from": ("a",), "id_from_key": True}]
+)
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_identities(
+    keyring: str,
+    options: dict[str, Any],
+    is_signed: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Sequences are the same, too, where records are left to Python, and none is left out."""
+
+    def steps() -> list[Any]:
+        sign = [Sign(keyring=keyring, key_id="hmac")] if is_signed else []
+        return [Trail(service="s"), Dedup(**options), Compress(), *sign]
+
+    batches = Plain(11).batches()
+    for batch in batches[::4]:
+        for at in range(0, len(batch), 50):
+            batch[at] = batch[at].replace(local={"dedup": Identity.numbered(bytes(16), at)})
+    for batch in batches[1::4] if options else ():
+        for at, record in enumerate(batch):  # what identities are made from
+            whole = Headers([("a", b"%d" % at), *record.headers, ("b", b"2"), ("a", b"1")])
+            batch[at] = record.replace(key=b"k", headers=whole)
+    with patch("os.urandom", bytes):  # both sessions have one producer id
+        watched = compare(steps, batches)
+    assert watched.taken > (0.15 if options else 0.5) * watched.given
 
 
 def test_encrypted_alone(keyring: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from itertools import count
+from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from weakref import WeakSet
 
@@ -15,8 +16,10 @@ from headerware.core.errors import ConfigError, InterceptorError, WireFormatErro
 from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, HookResult, Interceptor, Place, Role
+from headerware.core.native import NativeForm, NativeState
 from headerware.core.options import path_unless
 from headerware.core.record import Record
+from headerware.core.sequences import Sequences
 from headerware.interceptors.dedup.identity import (
     DERIVED,
     ID_HEADER,
@@ -32,10 +35,11 @@ from headerware.interceptors.dedup.identity import (
 from headerware.interceptors.dedup.windows import MemoryWindows, SqliteWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.services import Direction
 
 _LOCAL: Final = "dedup"
 """The name in ``record.local`` of an :class:`Identity` that the application chose."""
@@ -133,14 +137,16 @@ class DedupStep:
     __slots__ = (
         "__weakref__",
         "_id_from",
-        "_next",
         "_options",
         "_prefix",
+        "_reader",
         "_scopes",
+        "_sequences",
         "close",
         "on_accepted",
         "on_accepted_batch",
         "on_consume",
+        "on_consume_batch",
         "on_stopped",
         "stats",
     )
@@ -150,20 +156,22 @@ class DedupStep:
     ) -> None:
         self._options = options
         self._prefix = NUMBERED + (producer or os.urandom(SOURCE_BYTES))
-        self._next = count(sequence).__next__
+        self._sequences: Final = Sequences(sequence)
         self._id_from = tuple((name, name.encode()) for name in options.id_from)
         self._scopes: BoundedCache[str, bytes] = BoundedCache(_MAX_TOPICS, self._scope)
         store = _store(options, context)
         window = store or MemoryWindows(options.window, options.max_identities)
         port = context.is_duplicate
-        reader = _Reader(port or window.is_duplicate, store, at_once=port is not None)
+        self._reader: Final = _Reader(port or window.is_duplicate, store, at_once=port is not None)
+        reader = self._reader
         self.on_consume: Final = reader.on_consume
         self.stats: Final = reader.stats
         if port is None:
+            self.on_consume_batch: Callable[[Batch], Batch] = reader.on_consume_batch
             self.on_accepted: Callable[[Record], Any] = reader.on_accepted
-            self.on_stopped: GivenUp = window.given_up
-        if store is not None:  # in memory a batch costs as much as its single records
             self.on_accepted_batch: Callable[[Batch], Batch] = reader.on_accepted_batch
+            self.on_stopped: GivenUp = window.given_up
+        if store is not None:
             self.close: Callable[[], None] = store.close
         _open_steps.add(self)
 
@@ -188,7 +196,39 @@ class DedupStep:
             return _given(local[_LOCAL])
         if self._id_from or self._options.id_from_key:
             return self._derived(topic, key, headers)
-        return encode_text(self._prefix + pack_sequence(self._next()))
+        return encode_text(self._prefix + pack_sequence(self._sequences.draw()))
+
+    def native_form(self, direction: Direction, topic: str) -> NativeForm | None:
+        """Return the native form of a batch hook; None if copies are found when they arrive."""
+        if direction == "consume":
+            return self._reader.native_form()
+        derives = bool(self._id_from or self._options.id_from_key)
+        derived = self._options.producer, self._options.id_from, self._options.id_from_key
+        forms = partial(self._native_digests, topic, derived) if derives else self._native_sequences
+        return NativeForm(forms)
+
+    def _native_digests(self, topic: str, derived: tuple[Any, ...], batch: Batch) -> NativeState | None:
+        return (
+            None if _any_given(batch) else NativeState("derive_identity", (topic, derived), lambda: derived)
+        )
+
+    def _native_sequences(self, batch: Batch) -> NativeState | None:
+        if _any_given(batch):
+            return None
+        source = self._prefix[len(NUMBERED) :]
+        drawn: list[int] = []
+
+        def numbers() -> list[int]:
+            drawn.extend(self._sequences.draw_many(len(batch)))
+            return drawn
+
+        def note(_batch: Batch, not_taken: Sequence[int], _facts: Any) -> None:
+            self._sequences.give_back(drawn[at] for at in not_taken)
+
+        def undo() -> None:
+            self._sequences.give_back(drawn)
+
+        return NativeState("number_identity", source, lambda: (source,), numbers, note, undo)
 
     def renew_producer(self) -> None:
         """Draw another producer id, as after a fork, so that no sequence is used twice."""
@@ -229,7 +269,7 @@ class _Reader:
     """Remove identities from consumed records, and drop copies; for one caller at a time.
 
     ``is_duplicate`` remembers a record by its identity, and returns whether the identity was seen at another
-    position. ``store`` remembers many records at once; it is None if batches are no cheaper. With ``at_once``
+    position. ``store`` remembers many records in one transaction, if there is one. With ``at_once``
     records are remembered when they arrive, not when all steps have accepted them.
     """
 
@@ -248,28 +288,64 @@ class _Reader:
         self._duplicates = self._without_id = 0
 
     def on_consume(self, record: Record) -> HookResult:
-        """Remove the identity, and keep it for :meth:`on_accepted`."""
+        """Remove the identity, and keep it for :meth:`on_accepted`, or drop a copy at once."""
+        found = self._identified(record)
+        if found is None:
+            return record
+        headers, identity = found
+        if not self._at_once:
+            return record.with_parts(record.value, record.key, headers, self._keeping(identity, record))
+        if self._is_duplicate(identity, record):
+            self._duplicates += 1
+            return DROP
+        return record.with_headers(headers)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record."""
+
+        def read(record: Record) -> tuple[Headers, dict[str, Any]] | None:
+            found = self._identified(record)
+            return None if found is None else (found[0], self._keeping(found[1], record))
+
+        return batch.remake(("headers", "local"), read, batch.records())
+
+    def native_form(self) -> NativeForm | None:
+        """Return the native form of ``on_consume_batch``; None if copies are dropped at once."""
+
+        def note(batch: Batch, not_taken: Sequence[int], identities: list[bytes | None]) -> dict[str, Any]:
+            more: list[dict[str, Any] | None] = [None] * len(batch)
+            taken, records = sorted({*range(len(batch))}.difference(not_taken)), batch.records()
+            for at, identity in zip(taken, identities, strict=True):
+                if identity is not None:
+                    more[at] = {_UNACCEPTED: _Unaccepted(self, identity, records[at])}
+            self._without_id += identities.count(None)
+            return {"locals": more}
+
+        state = NativeState("read_identity", None, tuple, note=note)
+        return None if self._at_once else NativeForm(lambda _batch: state)
+
+    def _identified(self, record: Record) -> tuple[Headers, bytes] | None:
+        """Return the headers without the identity, and the identity; None if there is none."""
         headers = record.headers
         kept = [pair for pair in headers if pair[0] != ID_HEADER]
         found = len(headers) - len(kept)
         if not found:
             self._without_id += 1
-            return record
+            return None
         name, value = headers[-1]
         try:
             # Nearly always it is the last header, where the sending step put it.
             identity = layout_of(value) if name == ID_HEADER and found == 1 else identity_of(record)
         except WireFormatError:
             identity = identity_of(record)  # raises the error with its reason
-        local = record.local
-        if self._at_once:
-            if self._is_duplicate(identity, record):
-                self._duplicates += 1
-                return DROP
-        else:
-            unaccepted = _Unaccepted(self, identity, record)
-            local = {_UNACCEPTED: unaccepted} if local is None else {**local, _UNACCEPTED: unaccepted}
-        return record.with_parts(record.value, record.key, _new_headers(Headers, kept), local)
+        return _new_headers(Headers, kept), identity
+
+    def _keeping(self, identity: bytes, record: Record) -> dict[str, Any]:
+        """Return the local state of a record that is remembered once all steps have accepted it."""
+        unaccepted = _Unaccepted(self, identity, record)
+        return (
+            {_UNACCEPTED: unaccepted} if record.local is None else {**record.local, _UNACCEPTED: unaccepted}
+        )
 
     def on_accepted(self, record: Record) -> HookResult:
         """Remember a record that all steps have accepted, or drop it if it is a copy."""
@@ -284,12 +360,15 @@ class _Reader:
         return record.with_parts(record.value, record.key, record.headers, _accepted(record.local))
 
     def on_accepted_batch(self, batch: Batch) -> Batch:
-        """Remember many records in one transaction of the store; leave copies to :meth:`on_accepted`."""
-        assert self._store is not None  # noqa: S101 - this hook exists only with a store
+        """Remember many records, in one transaction of a store; leave copies to :meth:`on_accepted`."""
         local = list(batch.locals)
         found = {at: mine for at, own in enumerate(local) if (mine := self._unaccepted(own)) is not None}
         wanted = [(unaccepted.identity, unaccepted.record) for unaccepted in found.values()]
-        for (at, unaccepted), is_copy in zip(found.items(), self._store.are_duplicates(wanted), strict=True):
+        if self._store is None:
+            copied = list(starmap(self._is_duplicate, wanted))
+        else:
+            copied = self._store.are_duplicates(wanted)
+        for (at, unaccepted), is_copy in zip(found.items(), copied, strict=True):
             unaccepted.is_copy = is_copy
             local[at] = _accepted(local[at])
         copies = [at for at, unaccepted in found.items() if unaccepted.is_copy]
@@ -308,6 +387,11 @@ class _Reader:
 def _accepted(local: Mapping[str, Any] | None) -> dict[str, Any]:
     # Empty rather than None: the session would replace None by the state of the record before the hook.
     return {name: state for name, state in (local or {}).items() if name != _UNACCEPTED}
+
+
+def _any_given(batch: Batch) -> bool:
+    """Return whether the application has chosen the identity of any record."""
+    return any(local is not None and _LOCAL in local for local in batch.locals)
 
 
 def _given(identity: object) -> bytes:

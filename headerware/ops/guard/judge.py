@@ -449,7 +449,7 @@ class Judge:
             return partition.ahead.pop(_at(record))
         records = self._together(partition)
         partition.together = min(2 * partition.together, _MOST_TOGETHER)
-        if len(records) < 2:  # noqa: PLR2004 - one record has a way of its own
+        if len(records) < 2:
             return self._session.consume_outcome(record)
         outcomes = self._session.consume_outcomes(records)
         partition.ahead = dict(zip(map(_at, records), outcomes, strict=True))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headerware_wire::compress::{Decompressor, Dictionary};
+use headerware_wire::dedup::{self, IdFrom, Identity};
 use headerware_wire::encrypt::{Decryptor, Requirements as Accepted, Statement};
 use headerware_wire::expires::{Expire, Judgement};
 use headerware_wire::header_ids::{Counts, Entry, Form, HeaderIds};
@@ -13,7 +14,7 @@ use headerware_wire::{Headers, NotMine, Outcome, Record, slice};
 use pyo3::Borrowed;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 use zeroize::Zeroizing;
 
 use crate::compress::Compressing;
@@ -78,6 +79,40 @@ pub(crate) enum Step {
     },
     WriteIds(Ids),
     ReadIds(Ids),
+    /// Writes identities of this producer, with the sequences of the batch.
+    NumberIdentity([u8; 16]),
+    DeriveIdentity(IdFrom),
+    ReadIdentity(Identities),
+}
+
+/// The bytes by which records are remembered: of the latest record, and of those before it.
+#[derive(Default)]
+pub(crate) struct Identities {
+    has_latest: bool,
+    latest: Vec<u8>,
+    all: Vec<u8>,
+    /// Where each of them ends; nothing for a record without an identity.
+    ends: Vec<Option<usize>>,
+}
+
+impl Identities {
+    fn commit(&mut self) {
+        let end = self.has_latest.then(|| {
+            self.all.extend_from_slice(&self.latest);
+            self.all.len()
+        });
+        self.ends.push(end);
+    }
+
+    fn listed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut start = 0;
+        let identity = |end: &Option<usize>| {
+            let own = self.all.get(start..(*end)?)?;
+            start += own.len();
+            Some(PyBytes::new(py, own))
+        };
+        PyList::new(py, self.ends.iter().map(identity).collect::<Vec<_>>())
+    }
 }
 
 /// Header ids, and what was done with the latest record and with those before it.
@@ -128,6 +163,12 @@ impl Step {
             "unsliced" => Ok(Step::Unsliced { has_slice: false }),
             "write_ids" => Ok(Step::WriteIds(header_ids(arguments.extract()?))),
             "read_ids" => Ok(Step::ReadIds(header_ids(arguments.extract()?))),
+            "number_identity" => Ok(Step::NumberIdentity(arguments.extract::<([u8; 16],)>()?.0)),
+            "derive_identity" => {
+                let (producer, names, has_key): (Option<String>, Vec<String>, bool) = arguments.extract()?;
+                IdFrom::new(topic, producer.as_deref(), names, has_key).map(Step::DeriveIdentity)
+            }
+            "read_identity" => Ok(Step::ReadIdentity(Identities::default())),
             "sign" => sign(topic, arguments.extract()?),
             "decrypt" => decrypt(topic, arguments.extract()?),
             "trail_read" | "trail_sent" => {
@@ -199,6 +240,19 @@ impl Step {
             Step::Encrypt(step) => step.on_send(record, headers, numbers, index, out),
             Step::WriteIds(ids) => ids.step.on_send(headers).map(|outcome| ids.note(outcome)),
             Step::ReadIds(ids) => ids.step.on_consume(headers).map(|outcome| ids.note(outcome)),
+            Step::NumberIdentity(source) => {
+                let sequence = numbers.get(index).ok_or(NotMine::Missing)?.cast_unsigned();
+                Identity::Sequence(*source, sequence).on_send(headers)?;
+                Ok(Outcome::Headers)
+            }
+            Step::DeriveIdentity(from) => {
+                from.identity(record, headers)?.on_send(headers)?;
+                Ok(Outcome::Headers)
+            }
+            Step::ReadIdentity(found) => {
+                found.has_latest = dedup::on_consume(record, headers, &mut found.latest)?.is_some();
+                Ok(if found.has_latest { Outcome::Headers } else { Outcome::Unchanged })
+            }
             Step::Sign(signer) => {
                 let sequence = numbers.get(1 + index).ok_or(NotMine::Missing)?;
                 signer.on_send(record, headers, now_ms.ok_or(NotMine::Time)?, sequence.cast_unsigned())?;
@@ -239,6 +293,7 @@ impl Step {
             Step::Compress(step) => step.commit(),
             Step::Encrypt(step) => step.commit(),
             Step::WriteIds(ids) | Step::ReadIds(ids) => ids.commit(),
+            Step::ReadIdentity(found) => found.commit(),
             _ => {}
         }
     }
@@ -255,6 +310,7 @@ impl Step {
             Step::Encrypt(step) => step.counts().into_pyobject(py)?.into_any(),
             Step::WriteIds(ids) => (ids.changed, ids.saved_bytes).into_pyobject(py)?.into_any(),
             Step::ReadIds(ids) => (ids.changed, ids.unknown_ids).into_pyobject(py)?.into_any(),
+            Step::ReadIdentity(found) => found.listed(py)?.into_any(),
             _ => py.None().into_bound(py),
         };
         self.forget();
@@ -270,6 +326,10 @@ impl Step {
             Step::Compress(step) => step.forget(),
             Step::Encrypt(step) => step.forget(),
             Step::WriteIds(ids) | Step::ReadIds(ids) => ids.forget(),
+            Step::ReadIdentity(found) => {
+                found.all.clear();
+                found.ends.clear();
+            }
             _ => {}
         }
     }

@@ -2,6 +2,7 @@
 //! caller's.
 
 use ring::digest::{Context, SHA256};
+use smallvec::SmallVec;
 
 use crate::text::{Fields, decode_array, encode, length};
 use crate::{Headers, NotMine, Record};
@@ -40,25 +41,24 @@ impl Identity {
         }
     }
 
-    pub fn put_layout(&self, layout: &mut Vec<u8>) {
-        layout.push(1);
+    pub fn put_layout(&self, layout: &mut impl Extend<u8>) {
         match self {
             Self::Sequence(producer, sequence) => {
-                layout.push(SEQUENCE);
-                layout.extend_from_slice(producer);
-                layout.extend_from_slice(&sequence.to_be_bytes());
+                layout.extend([1, SEQUENCE]);
+                layout.extend(*producer);
+                layout.extend(sequence.to_be_bytes());
             }
             Self::Digest(scope, digest) => {
-                layout.push(DIGEST);
-                layout.extend_from_slice(scope);
-                layout.extend_from_slice(digest);
+                layout.extend([1, DIGEST]);
+                layout.extend(*scope);
+                layout.extend(*digest);
             }
         }
     }
 
     pub fn on_send(&self, headers: &mut Headers<'_>) -> Result<(), NotMine> {
         headers.none(HEADER)?;
-        let mut layout = Vec::with_capacity(34);
+        let mut layout = SmallVec::<[u8; 36]>::new();
         self.put_layout(&mut layout);
         headers.push_written(HEADER, |written| encode(&layout, written));
         Ok(())
