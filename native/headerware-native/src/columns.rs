@@ -130,7 +130,7 @@ pub(crate) struct Rows<'a, 'py> {
 struct Made<'py> {
     name: Vec<u8>,
     text: Bound<'py, PyString>,
-    latest: Option<(Option<Vec<u8>>, Bound<'py, PyAny>)>,
+    latest: Option<(Option<Bound<'py, PyBytes>>, Bound<'py, PyAny>)>,
 }
 
 /// How many names are remembered; a sender may write any number.
@@ -178,7 +178,8 @@ impl<'a, 'py> Rows<'a, 'py> {
             None => {
                 let name_text = String::from_utf8_lossy(name);
                 if self.made.len() == MOST_MADE {
-                    return Ok(pair(self.py, &PyString::new(self.py, &name_text), value)?.into_any());
+                    let value = value.map(|value| PyBytes::new(self.py, value));
+                    return pair(&PyString::new(self.py, &name_text), value.as_ref());
                 }
                 let text = PyString::intern(self.py, &name_text);
                 self.made.push(Made { name: name.into(), text, latest: None });
@@ -186,11 +187,13 @@ impl<'a, 'py> Rows<'a, 'py> {
             }
         };
         let made = self.made.get_mut(at).ok_or_else(|| PyIndexError::new_err("no such header"))?;
-        if let Some((_, pair)) = made.latest.as_ref().filter(|(latest, _)| latest.as_deref() == value) {
+        let is_same = |latest: &Option<Bound<'_, PyBytes>>| latest.as_ref().map(|own| own.as_bytes()) == value;
+        if let Some((_, pair)) = made.latest.as_ref().filter(|(latest, _)| is_same(latest)) {
             return Ok(pair.clone());
         }
-        let pair = pair(self.py, &made.text, value)?.into_any();
-        Ok(made.latest.insert((value.map(<[u8]>::to_vec), pair)).1.clone())
+        let value = value.map(|value| PyBytes::new(self.py, value));
+        let pair = pair(&made.text, value.as_ref())?;
+        Ok(made.latest.insert((value, pair)).1.clone())
     }
 
     /// Return the indices of the records not taken, the values or None if all are as before, and the headers.
@@ -232,9 +235,10 @@ impl Output for Rows<'_, '_> {
 }
 
 fn pair<'py>(
-    py: Python<'py>, name: &Bound<'py, PyString>, value: Option<&[u8]>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    PyTuple::new(py, [name.as_any(), &value.map(|value| PyBytes::new(py, value)).into_pyobject(py)?])
+    name: &Bound<'py, PyString>, value: Option<&Bound<'py, PyBytes>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = name.py();
+    Ok(PyTuple::new(py, [name.as_any(), &value.into_pyobject(py)?])?.into_any())
 }
 
 /// Return whether two headers are the same bytes in memory.
