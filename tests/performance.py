@@ -274,6 +274,7 @@ GROUPS: Final = (
         (
             Comparison("guard, hmac-sha256", "guard, HMAC", JUDGED),
             Comparison("guard, ed25519", "guard, Ed25519", JUDGED),
+            Comparison("guard, ed25519, natively", "guard, Ed25519, with native steps", JUDGED),
             Comparison(
                 "retention by header, a pass over a topic", "a pass of retention", "a read with the headers"
             ),

@@ -460,10 +460,13 @@ class Judge:
 
         That is a slice, a record that is refused before the chain, or the first one that is not read again.
         """
+        backlog, begin = partition.backlog, partition.begin
+        is_read_again = _at(backlog[0]) < begin
         records: list[Record] = []
-        for record in islice(partition.backlog, partition.together):
-            is_first_new = _at(record) >= partition.begin > _at(partition.backlog[0])
-            if is_first_new or slice_header_of(record) is not None or (records and not self._fits(record)):
+        for record in islice(backlog, partition.together):
+            if (is_read_again and _at(record) >= begin) or slice_header_of(record) is not None:
+                break
+            if records and not self._fits(record):
                 break
             records.append(record)
         return records
@@ -688,7 +691,7 @@ class Judge:
                 Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
                 for each in ready.unit.records
             ]
-            return ready._replace(sent=tuple(sent))
+            return _Ready(ready.unit, ready.admitted, tuple(sent))
         # Steps of the second chain may read the verified signer.
         admitted = ready.admitted.record
         local = None if admitted.verified is None else {VERIFIED: admitted.verified}
