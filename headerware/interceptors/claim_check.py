@@ -24,6 +24,7 @@ import hmac
 import os
 import re
 import struct
+import time
 from collections.abc import Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
@@ -62,6 +63,9 @@ _FIXED: Final = struct.Struct(f">B{ID_BYTES}s32sQB")
 _ALIAS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _DEFAULT_MIN_BYTES: Final = 900_000
 _SLOWEST_BYTES_PER_S: Final = 1 << 20
+_SHORT_FAILURE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 10.0
+"""A store whose failure took longer than the first is not asked again for as long, up to the second."""
 _new_headers: Final = tuple.__new__
 
 
@@ -214,6 +218,8 @@ class ClaimCheckStep:
         self._dry_run: Final = context.dry_run
         self._accepted: Final = TopicPatterns(options.accept_topics) if options.accept_topics else None
         self._stores: Final[dict[str, ObjectStore]] = {}
+        self._failures: Final[dict[str, tuple[float, str]]] = {}
+        """When a store that has failed slowly is asked again, by the monotonic clock, and how it failed."""
         self._stored = self._stored_bytes = self._fetched = self._fetched_bytes = 0
         try:
             for alias, store in options.stores.items():
@@ -310,7 +316,14 @@ class ClaimCheckStep:
         return store
 
     def _fetch(self, claim: Claim, store: ObjectStore) -> bytes:
-        """Return the object of a claim; refuse any other content."""
+        """Return the object of a claim; refuse any other content.
+
+        A batch may have hundreds of records, and each would wait for a store that does not answer.
+        """
+        began = time.monotonic()
+        until, why = self._failures.get(claim.store, (0.0, ""))
+        if began < until:
+            raise HeldBackError(f"cannot fetch the value: {why}; the store is asked again in a moment")
         # No memory is allocated in advance for the stated length, and no bytes beyond it are kept.
         content, digest = BytesIO(), hashlib.sha256()
         try:
@@ -330,6 +343,9 @@ class ClaimCheckStep:
                 f"{claim.store!r} is another store here than where the record was sent"
             ) from error
         except ObjectStoreError as error:
+            now = time.monotonic()
+            if now - began > _SHORT_FAILURE_S:
+                self._failures[claim.store] = now + min(now - began, _LONGEST_PAUSE_S), str(error)
             raise HeldBackError(f"cannot fetch the value: {error}") from error
         if content.tell() < claim.length:
             raise HeldBackError(

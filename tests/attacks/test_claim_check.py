@@ -11,6 +11,7 @@ import tracemalloc
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -358,6 +359,24 @@ class TestStores:
             with pytest.raises(HeldBackError):
                 step.on_consume(record)
             assert time.monotonic() - began < 30  # the bytes would take a minute and more
+
+    def test_that_do_not_answer_are_waited_for_once(
+        self, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A batch has hundreds of records, and a consumer that waited for each would lose its partitions."""
+        with opened(server.options()) as patient, opened(server.options(), timeout_ms=1_100) as step:
+            record, _ = sent(patient)
+            server.mode = "slow_head"
+            with pytest.raises(HeldBackError, match="cannot fetch"):
+                step.on_consume(record)
+            server.mode, asked = None, len(server.requests)
+            for _ in range(100):
+                with pytest.raises(HeldBackError, match="asked again in a moment"):
+                    step.on_consume(record)
+            assert len(server.requests) == asked
+            later = SimpleNamespace(monotonic=lambda: time.monotonic() + 10)
+            monkeypatch.setattr("headerware.interceptors.claim_check.time", later)
+            assert step.on_consume(record).value == VALUE
 
     def test_that_take_and_never_answer_stop_a_producer_for_a_bounded_time(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -6,7 +6,7 @@ import logging
 import os
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 import msgspec
 
@@ -23,7 +23,9 @@ from headerware.keyring.certificate import MAX_BYTES, read_certificate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.keyring.certificate import Certificate
 
@@ -156,11 +158,19 @@ class AdmissionStep:
 
     def on_consume(self, record: Record) -> Record:
         """Return an admitted record with its subject instead of its certificate; refuse any other record."""
+        made = self._admitted(record)
+        return record if made is None else record.with_parts(record.value, record.key, *made)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record."""
+        return batch.remake(("headers", "local"), self._admitted, batch.records())
+
+    def _admitted(self, record: Record) -> tuple[Headers, dict[str, Any]] | None:
         if self._policy is None:
             raise AdmissionError("there is no policy to admit records by; set the option policy")
         if ADMIT_HEADER not in record.headers.names() and self._options.require != "enforce":
             self._note_missing(record.topic)
-            return record
+            return None
         try:
             certificate = self._policy.admit(
                 record,
@@ -171,12 +181,10 @@ class AdmissionStep:
         except AdmissionError:
             self._refused += 1
             raise
-        verified = msgspec.structs.replace(
-            record.local[VERIFIED],  # type: ignore[index]  # without it nothing is admitted
-            subject=certificate.subject,
-            issuer=certificate.issuer,
-        )
-        return record.with_local(VERIFIED, verified).with_headers(record.headers.remove(ADMIT_HEADER))
+        local = record.local or {}  # it has what was verified, or nothing is admitted
+        holder = {"subject": certificate.subject, "issuer": certificate.issuer}
+        verified = msgspec.structs.replace(local[VERIFIED], **holder)
+        return record.headers.remove(ADMIT_HEADER), {**local, VERIFIED: verified}
 
     def quotas(self, record: Record) -> tuple[Quota, ...]:
         """Return the quotas of the present policy for the holder whose admitted record this is."""

@@ -41,7 +41,8 @@ from headerware.core.errors import (
     WireFormatError,
     position,
 )
-from headerware.core.hooks import DROP, FanOut
+from headerware.core.hooks import DROP, FanOut, Role
+from headerware.core.order import role_of
 from headerware.core.printable import counted
 from headerware.core.record import VERIFIED, Operation, Record, bytes_of
 from headerware.core.runner import flat
@@ -256,6 +257,12 @@ class Judge:
 
     def _bind(self, session: Session) -> None:
         self._session = session
+        self._takes_batches = all(
+            step.hook("on_consume") is None
+            or step.hook("on_consume_batch") is not None
+            or role_of(step.interceptor) is Role.OBSERVE
+            for step in session.steps
+        )
         self._admissions = [step.opened for step in session.steps if isinstance(step.opened, AdmissionStep)]
         self._observes = self._waits and (session.hears_operations or session.hears_processing)
 
@@ -459,7 +466,10 @@ class Judge:
         """Return the first records of the backlog, up to one that is decided otherwise than the first.
 
         That is a slice, a record that is refused before the chain, or the first one that is not read again.
+        A step that takes no batches may wait for a service, which is down for the records behind, too.
         """
+        if not self._takes_batches:
+            return []
         backlog, begin = partition.backlog, partition.begin
         is_read_again = _at(backlog[0]) < begin
         records: list[Record] = []

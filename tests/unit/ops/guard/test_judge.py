@@ -209,6 +209,16 @@ class Notes(Interceptor, frozen=True, kw_only=True):
         return batch
 
 
+class Single(Interceptor, frozen=True, kw_only=True):
+    """Take records one by one."""
+
+    type: ClassVar[str] = "single"
+
+    def on_consume(self, record: Record) -> Record:
+        """Return it as it is."""
+        return record
+
+
 def noting(ingress: Ingress, told: list[int]) -> Chain:
     """Return the guard's chain, which tells how many records the first step gets at once."""
     return Chain([*ingress.guard_chain(), Notes(told=told.append)])
@@ -245,6 +255,14 @@ class TestRecordsTogether:
         gate = Gate(ingress, noting(ingress, told), begin=2, start=0)
         assert values(gate.take([*sent, sent[1]], at=0)) == [b"c", b"d"]
         assert told == [2, 3]
+
+    def test_come_one_by_one_if_a_step_takes_no_batches(self, ingress: Ingress) -> None:
+        """It may wait for a service, and would wait for each record of a batch while the service is down."""
+        told: list[int] = []
+        chain = Chain([Single(), *noting(ingress, told)])
+        gate = Gate(ingress, chain)
+        assert values(gate.take(ingress.sent(b"a", b"b", b"c"))) == [b"a", b"b", b"c"]
+        assert told == [1, 1, 1]
 
     def test_are_judged_again_after_a_pause_and_then_fewer(self, ingress: Ingress) -> None:
         """Behind a record that has to wait, nothing is decided; what was judged ahead is judged anew."""
