@@ -70,8 +70,8 @@ class NativeState(NamedTuple):
     note: Callable[[Batch, Sequence[int], Any], Mapping[str, Sequence[Any]] | None] | None = None
     """Called with the batch, the indices not taken, and what the crate says about the records taken.
 
-    It adds to the step's counters, and may return ``locals``, with what is added to the local state of each
-    record or None. A step whose run it has alone may return ``not_taken`` with more indices, too."""
+    It adds to the step's counters, and may return ``locals``: for each record what is added to its local
+    state, or None. A step that is alone in its run may return ``not_taken``, too, with more indices."""
     undo: Callable[[], object] = int
     """Called after ``numbers`` in place of ``note``, if all records are left to the hooks."""
 

@@ -15,7 +15,7 @@ class Sequences:
     """Draw numbers from a first one on; safe for several threads.
 
     Numbers that were drawn for native code, which then left their records to the hooks, are drawn again. So
-    the hooks give these records the same numbers, and none is left out.
+    the hooks give these records the same numbers. None is left out, because an audit takes a gap for a loss.
     """
 
     __slots__ = ("_fresh", "_unused")

@@ -63,9 +63,8 @@ _FIXED: Final = struct.Struct(f">B{ID_BYTES}s32sQB")
 _ALIAS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _DEFAULT_MIN_BYTES: Final = 900_000
 _SLOWEST_BYTES_PER_S: Final = 1 << 20
-_SHORT_FAILURE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 10.0
-"""A store whose failure took longer than the first is not asked again for as long, up to the second."""
+_PAUSE_S: Final = 1.0
+"""How long a store that has kept a reader waiting is not asked again, at most: a batch takes less."""
 _new_headers: Final = tuple.__new__
 
 
@@ -219,7 +218,7 @@ class ClaimCheckStep:
         self._accepted: Final = TopicPatterns(options.accept_topics) if options.accept_topics else None
         self._stores: Final[dict[str, ObjectStore]] = {}
         self._failures: Final[dict[str, tuple[float, str]]] = {}
-        """When a store that has failed slowly is asked again, by the monotonic clock, and how it failed."""
+        """When a store that kept a reader waiting is asked again, by the monotonic clock, and its failure."""
         self._stored = self._stored_bytes = self._fetched = self._fetched_bytes = 0
         try:
             for alias, store in options.stores.items():
@@ -318,16 +317,18 @@ class ClaimCheckStep:
     def _fetch(self, claim: Claim, store: ObjectStore) -> bytes:
         """Return the object of a claim; refuse any other content.
 
-        A batch may have hundreds of records, and each would wait for a store that does not answer.
+        After a failure for which it has waited, the store is not asked for a moment: each of the hundreds of
+        records in a batch would wait as well.
         """
-        began = time.monotonic()
-        until, why = self._failures.get(claim.store, (0.0, ""))
+        began, timeout_s = time.monotonic(), self._timeout_s(claim.length)
+        until, failure = self._failures.get(claim.store, (0.0, ""))
         if began < until:
-            raise HeldBackError(f"cannot fetch the value: {why}; the store is asked again in a moment")
+            raise HeldBackError(failure)
         # No memory is allocated in advance for the stated length, and no bytes beyond it are kept.
         content, digest = BytesIO(), hashlib.sha256()
+        cause: ObjectStoreError | None = None
         try:
-            with store.read(claim.name, self._timeout_s(claim.length)) as found:
+            with store.read(claim.name, timeout_s) as found:
                 if found.size_bytes != claim.length:
                     raise ClaimError(
                         f"its object has {found.size_bytes} bytes; the claim says {claim.length}"
@@ -343,15 +344,14 @@ class ClaimCheckStep:
                 f"{claim.store!r} is another store here than where the record was sent"
             ) from error
         except ObjectStoreError as error:
+            cause = error
+        if cause is not None or content.tell() < claim.length:
+            returned = f"the store {claim.store!r} returned {content.tell()} of {claim.length} bytes"
+            failure = f"cannot fetch the value: {cause or returned}"
             now = time.monotonic()
-            if now - began > _SHORT_FAILURE_S:
-                self._failures[claim.store] = now + min(now - began, _LONGEST_PAUSE_S), str(error)
-            raise HeldBackError(f"cannot fetch the value: {error}") from error
-        if content.tell() < claim.length:
-            raise HeldBackError(
-                f"cannot fetch the value: the store {claim.store!r} returned {content.tell()} of "
-                f"{claim.length} bytes"
-            )
+            if now - began >= min(_PAUSE_S, timeout_s / 2):
+                self._failures[claim.store] = now + min(_PAUSE_S, now - began), failure
+            raise HeldBackError(failure) from cause
         if not hmac.compare_digest(digest.digest(), claim.sha256):
             raise ClaimError("its object is another one: the digest differs from that of the claim")
         return content.getvalue()

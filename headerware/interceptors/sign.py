@@ -737,14 +737,17 @@ class _Verification:
 
             if not self.hears_accepted:
                 return {"locals": Deferred(made, count)}
-            locals_, refused = made(), list(not_taken)
-            for at in sorted({*range(count)}.difference(not_taken)):
-                covered = batch.headers[at][:-1]
+            more, refused = made(), list(not_taken)
+            rows = zip(more, batch.partitions, batch.offsets, batch.headers, strict=True)
+            for at, (local, partition, offset, headers) in enumerate(rows):
+                if not local:  # native code has not taken it
+                    continue
+                position = topic, partition, offset
                 try:
-                    locals_[at][_UNACCEPTED] = self._unaccepted(locals_[at][VERIFIED], batch[at], covered)
+                    local[_UNACCEPTED] = self._unaccepted(local[VERIFIED], position, headers[:-1])
                 except SignatureError:  # the hooks raise it
                     refused.append(at)
-            return {"locals": locals_, "not_taken": refused}
+            return {"locals": more, "not_taken": refused}
 
         return NativeForm(state, pays=True, alone=self.hears_accepted)
 
@@ -841,12 +844,12 @@ class _Verification:
                 )
             if unaccepted is None:
                 return {VERIFIED: verified}
-            return {VERIFIED: verified, _UNACCEPTED: unaccepted(verified, record, covered)}
+            position = topic, record.partition, record.offset
+            return {VERIFIED: verified, _UNACCEPTED: unaccepted(verified, position, covered)}
 
         return check
 
-    def _unaccepted(self, verified: Verified, record: Record, covered: tuple[Pair, ...]) -> _Unaccepted:
-        position = (record.topic, record.partition, record.offset)
+    def _unaccepted(self, verified: Verified, position: _Position, covered: tuple[Pair, ...]) -> _Unaccepted:
         if self._window is not None:
             self._window.check(verified, position)
         missing = self._covered

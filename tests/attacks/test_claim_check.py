@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import ssl
 import time
@@ -360,18 +361,20 @@ class TestStores:
                 step.on_consume(record)
             assert time.monotonic() - began < 30  # the bytes would take a minute and more
 
+    @pytest.mark.parametrize("mode", ["slow_head", "slow_body"])
+    @pytest.mark.parametrize("timeout_ms", [300, 1_100])
     def test_that_do_not_answer_are_waited_for_once(
-        self, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+        self, server: ObjectServer, mode: Any, timeout_ms: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A batch has hundreds of records, and a consumer that waited for each would lose its partitions."""
-        with opened(server.options()) as patient, opened(server.options(), timeout_ms=1_100) as step:
+        with opened(server.options()) as patient, opened(server.options(), timeout_ms=timeout_ms) as step:
             record, _ = sent(patient)
-            server.mode = "slow_head"
-            with pytest.raises(HeldBackError, match="cannot fetch"):
+            server.mode = mode
+            with pytest.raises(HeldBackError) as caught:
                 step.on_consume(record)
             server.mode, asked = None, len(server.requests)
             for _ in range(100):
-                with pytest.raises(HeldBackError, match="asked again in a moment"):
+                with pytest.raises(HeldBackError, match=re.escape(str(caught.value))):
                     step.on_consume(record)
             assert len(server.requests) == asked
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 10)

@@ -260,7 +260,7 @@ class _Unaccepted(msgspec.Struct, gc=False):
     reader: _Reader
     identity: bytes
     record: Record
-    """The record as it came to this step, for its position."""
+    """The record as it came to this step, or to the steps in native code, for its position."""
     is_copy: bool | None = None
     """Whether the record is a copy; None until that is checked."""
 
@@ -314,7 +314,8 @@ class _Reader:
 
         def note(batch: Batch, not_taken: Sequence[int], identities: list[bytes | None]) -> dict[str, Any]:
             more: list[dict[str, Any] | None] = [None] * len(batch)
-            taken, records = sorted({*range(len(batch))}.difference(not_taken)), batch.records()
+            apart, records = set(not_taken), batch.records()
+            taken = [at for at in range(len(batch)) if at not in apart]
             for at, identity in zip(taken, identities, strict=True):
                 if identity is not None:
                     more[at] = {_UNACCEPTED: _Unaccepted(self, identity, records[at])}

@@ -15,8 +15,9 @@ no new record of any partition is decided, because the record may be a copy of o
 again.
 
 The chain gets the next records of a partition together, because that is faster, and because only batches go
-through native code. If a decision then holds the partition back, the chain gets the records behind it once
-more, as it would after a restart, and at first one at a time.
+through native code. What it makes of them counts for a second. After that, as after a longer pause of the
+partition, it gets those that are not decided yet once more, and at first one at a time. So a window that
+detects copies may by then have records that are behind the one that waits; they are few against its size.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ from headerware.core.record import VERIFIED, Operation, Record, bytes_of
 from headerware.core.runner import flat
 from headerware.core.step import LoggedReasons, wrapped
 from headerware.interceptors.admission.interceptor import AdmissionStep
+from headerware.interceptors.dedup.interceptor import Dedup
+from headerware.interceptors.sign import Sign
 from headerware.kafka.messages import UnreadHeaders
 from headerware.ops.guard.rules import (
     Buckets,
@@ -81,7 +84,9 @@ _LONGEST_PAUSE_S: Final = 10.0
 """Also limits delays with a known end, because a new policy with a larger quota may apply earlier."""
 _LOOK_BACK_MS: Final = 100
 _MOST_TOGETHER: Final = 256
-"""How many records the chain gets at most at once."""
+"""How many records the chain gets at most at once; fewer if a window that detects copies is small."""
+_AHEAD_MS: Final = 1_000
+"""How long it counts what the chain makes of records; keyrings and policies are read again as often."""
 _log: Final = logging.getLogger("headerware.ops.guard")
 
 
@@ -138,6 +143,8 @@ class _Partition:
         self.backlog: deque[Record] = deque()
         self.ahead: dict[int, Result] = {}
         """What the chain has made of the next records of the backlog, by offset."""
+        self.ahead_until_ms = 0
+        """How long that counts, by the session's clock."""
         self.together = _MOST_TOGETHER
         """How many records the chain gets at once; fewer after the partition was held back."""
         self.ready: _Ready | None = None
@@ -257,12 +264,20 @@ class Judge:
 
     def _bind(self, session: Session) -> None:
         self._session = session
-        self._takes_batches = all(
+        # A step that takes no batches may wait for a service, which is down for the records behind, too.
+        takes_batches = all(
             step.hook("on_consume") is None
             or step.hook("on_consume_batch") is not None
             or role_of(step.interceptor) is Role.OBSERVE
             for step in session.steps
         )
+        windows = [
+            step.interceptor.replay_window if isinstance(step.interceptor, Sign) else step.interceptor.window
+            for step in session.steps
+            if isinstance(step.interceptor, Sign | Dedup)
+        ]
+        spared = min(filter(None, windows), default=_MOST_TOGETHER**2) // _MOST_TOGETHER
+        self._most_together = min(_MOST_TOGETHER, spared) if takes_batches else 1
         self._admissions = [step.opened for step in session.steps if isinstance(step.opened, AdmissionStep)]
         self._observes = self._waits and (session.hears_operations or session.hears_processing)
 
@@ -270,8 +285,9 @@ class Judge:
         """Replace the session by another one, between two records."""
         keeps = session.keeps_waiting(self._session)
         self._bind(session)
-        if not keeps:
-            for partition in self._partitions.values():
+        for partition in self._partitions.values():
+            partition.ahead.clear()
+            if not keeps:
                 partition.read_slices_again()
 
     # Partitions
@@ -452,6 +468,9 @@ class Judge:
 
     def _consumed(self, partition: _Partition, record: Record) -> Result:
         """Return what the chain makes of the first record of the backlog; it may get the next ones, too."""
+        now_ms = self._session.context.now_ms()
+        if not 0 < partition.ahead_until_ms - now_ms <= _AHEAD_MS:
+            partition.ahead.clear()
         if _at(record) in partition.ahead:
             return partition.ahead.pop(_at(record))
         records = self._together(partition)
@@ -460,23 +479,21 @@ class Judge:
             return self._session.consume_outcome(record)
         outcomes = self._session.consume_outcomes(records)
         partition.ahead = dict(zip(map(_at, records), outcomes, strict=True))
+        partition.ahead_until_ms = now_ms + _AHEAD_MS
         return partition.ahead.pop(_at(record))
 
     def _together(self, partition: _Partition) -> list[Record]:
         """Return the first records of the backlog, up to one that is decided otherwise than the first.
 
         That is a slice, a record that is refused before the chain, or the first one that is not read again.
-        A step that takes no batches may wait for a service, which is down for the records behind, too.
         """
-        if not self._takes_batches:
-            return []
         backlog, begin = partition.backlog, partition.begin
         is_read_again = _at(backlog[0]) < begin
         records: list[Record] = []
-        for record in islice(backlog, partition.together):
+        for record in islice(backlog, min(partition.together, self._most_together)):
             if (is_read_again and _at(record) >= begin) or slice_header_of(record) is not None:
                 break
-            if records and not self._fits(record):
+            if records and (_at(record) in partition.ahead or not self._fits(record)):
                 break
             records.append(record)
         return records
@@ -484,14 +501,18 @@ class Judge:
     def _fits(self, record: Record) -> bool:
         """Return whether a record is known not to be refused before the chain."""
         headers: object = record.headers
-        if isinstance(headers, UnreadHeaders) or self._partitioner is None:
-            return not isinstance(headers, UnreadHeaders)
+        if isinstance(headers, UnreadHeaders):
+            return False
+        if self._partitioner is None:
+            return True
         count = self.count_partitions(record.topic, 1)
+        if not count:
+            return False
         try:
-            require_own_partition(record, self._partitioner, count or _ASK_AGAIN)
+            require_own_partition(record, self._partitioner, count)
         except AdmissionError:
             return False
-        return count > 0
+        return True
 
     def _message_of(self, partition: _Partition, header: SliceHeader, record: Record) -> tuple[Record, ...]:
         """Return the other slices of a slice's message, which the chain does not wait for any more."""
@@ -848,7 +869,7 @@ class Judge:
                 _log.warning("%s; the partition is held back until then", error)
         if partition.why is None or _kind(partition.why) != _kind(error):
             self.held_back[_kind(error)] += 1
-        partition.ahead, partition.together = {}, 1
+        partition.together = 1
         partition.until, partition.why = time.monotonic() + pause_s, error
 
     @staticmethod

@@ -22,7 +22,7 @@ impl Hmac {
         Self(Box::new(Key::new(algorithm, key)))
     }
 
-    /// Return the HMAC of some parts, one behind the other.
+    /// Return the HMAC of some parts, one behind the other. Nobody overwrites it, nor what is on the stack.
     pub(crate) fn of(&self, parts: &[&[u8]]) -> Tag {
         let mut context = hmac::Context::with_key(&self.0);
         parts.iter().for_each(|part| context.update(part));

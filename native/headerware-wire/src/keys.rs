@@ -1,5 +1,5 @@
 //! Keys that sign and verify ([spec/signature.md](../../../spec/signature.md#algorithms),
-//! [spec/keyring.md](../../../spec/keyring.md)). Secrets are overwritten when they are dropped.
+//! [spec/keyring.md](../../../spec/keyring.md)). A key is overwritten when it is dropped.
 
 use ed25519_dalek::Signer as _;
 use ring::hmac::HMAC_SHA256;

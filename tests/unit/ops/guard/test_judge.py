@@ -219,9 +219,9 @@ class Single(Interceptor, frozen=True, kw_only=True):
         return record
 
 
-def noting(ingress: Ingress, told: list[int]) -> Chain:
+def noting(ingress: Ingress, told: list[int], window: int = 100_000) -> Chain:
     """Return the guard's chain, which tells how many records the first step gets at once."""
-    return Chain([*ingress.guard_chain(), Notes(told=told.append)])
+    return Chain([*ingress.guard_chain(replay_window=window), Notes(told=told.append)])
 
 
 class TestRecordsTogether:
@@ -264,17 +264,61 @@ class TestRecordsTogether:
         assert values(gate.take(ingress.sent(b"a", b"b", b"c"))) == [b"a", b"b", b"c"]
         assert told == [1, 1, 1]
 
-    def test_are_judged_again_after_a_pause_and_then_fewer(self, ingress: Ingress) -> None:
+    def test_are_fewer_if_a_window_is_small(self, ingress: Ingress) -> None:
+        told: list[int] = []
+        gate = Gate(ingress, noting(ingress, told, window=512))
+        sent = ingress.sent(b"a", b"b", b"c", b"d", b"e")
+        assert values(gate.take(sent)) == [b"a", b"b", b"c", b"d", b"e"]
+        assert told == [2, 2, 1]
+
+    def test_behind_one_that_waits_push_nothing_out_of_a_window(self, ingress: Ingress) -> None:
+        """A copy that was refused once is refused also after a pause."""
+        known = dict(PARTITIONS)
+        gate = Gate(ingress, noting(ingress, [], window=40), partitions=known)
+        sent = ingress.sent(*(b"%d" % number for number in range(90)))
+        assert len(gate.take(sent[:30])) == 30
+        known["orders"] = 0
+        assert gate.take([sent[30], sent[10], *sent[31:]]) == []
+        known["orders"], ingress.now_ms = 3, ingress.now_ms + 2_000
+        decisions = gate.again()
+        assert verdicts(decisions) == ["admitted", "refused sign: SignatureError", *["admitted"] * 59]
+
+    def test_are_decided_as_they_were_judged_after_a_short_pause(self, ingress: Ingress) -> None:
+        """Nothing counts twice but the record that waits."""
+        told: list[int] = []
+        known = {**PARTITIONS, "orders": 0}
+        gate = Gate(ingress, noting(ingress, told), partitions=known)
+        thief = ingress.sent(b"t", who="thief")
+        assert gate.take([*ingress.sent(b"a"), *thief, *ingress.sent(b"b", b"c")]) == []
+        assert gate.again() == []
+        known["orders"] = 3
+        assert values(gate.again()) == [b"a", b"b", b"c"]
+        assert told == [4, 1, 1]
+        assert gate.session.stats()["admission"]["not_admitted"] == 1
+        assert gate.commit() == (4, "")
+
+    def test_are_judged_again_after_a_longer_pause_and_then_fewer(self, ingress: Ingress) -> None:
         """Behind a record that has to wait, nothing is decided; what was judged ahead is judged anew."""
         told: list[int] = []
         known = {**PARTITIONS, "orders": 0}
         gate = Gate(ingress, noting(ingress, told), partitions=known)
         assert gate.take(ingress.sent(b"a", b"b", b"c", b"d")) == []
+        ingress.now_ms += 2_000
         assert gate.again() == gate.again() == []
         known["orders"] = 3
         assert values(gate.again()) == [b"a", b"b", b"c", b"d"]
         assert told == [4, 1, 1, 1, 2, 1]
         assert gate.commit() == (4, "")
+
+    def test_are_judged_anew_by_another_chain(self, ingress: Ingress) -> None:
+        told: list[int] = []
+        known = {**PARTITIONS, "orders": 0}
+        gate = Gate(ingress, noting(ingress, told), partitions=known)
+        assert gate.take(ingress.sent(b"a", b"b")) == []
+        gate.judge.use(noting(ingress, told).open(gate.context, previous=gate.session))
+        known["orders"] = 3
+        assert values(gate.again()) == [b"a", b"b"]
+        assert told == [2, 1, 1]
 
     def test_see_another_policy_after_a_pause(self, ingress: Ingress) -> None:
         known = {**PARTITIONS, "orders": 0}
