@@ -26,6 +26,7 @@ from headerware.core.batch import ArrowColumn, Deferred, Repeated
 from headerware.core.headers import Headers
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.per_process import PerProcess
+from headerware.core.record import bytes_of
 
 if TYPE_CHECKING:
     from headerware.core.batch import Batch
@@ -71,7 +72,8 @@ class NativeState(NamedTuple):
     """Called with the batch, the indices not taken, and what the crate says about the records taken.
 
     It adds to the step's counters, and may return ``locals``: for each record what is added to its local
-    state, or None. A step that is alone in its run may return ``not_taken``, too, with more indices."""
+    state, or None. A step that is alone in its run may return ``not_taken``, too, with more indices behind
+    those not taken."""
     undo: Callable[[], object] = int
     """Called after ``numbers`` in place of ``note``, if all records are left to the hooks."""
 
@@ -206,6 +208,12 @@ class NativeRun:
             if noted:
                 columns.update(noted, locals=_added(columns.get("locals", batch.locals), noted["locals"]))
         out = batch.replace(**columns)
+        if self._meters and (refused := out.not_taken[left:]):
+            # The hooks measure what a note has left to them.
+            ((own_ns, bytes_in, bytes_out),) = measures
+            bytes_in -= sum(bytes_of(batch[at]) for at in refused)
+            bytes_out -= sum(bytes_of(out[at]) for at in refused)
+            measures = [(own_ns, bytes_in, bytes_out)]
         self._meter(began_ns, measures)
         return out
 

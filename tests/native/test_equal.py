@@ -577,7 +577,7 @@ def test_what_is_finished_once_records_are_accepted(keyring: str, options: Any) 
 
     def steps() -> list[Any]:
         sign = Sign(keyring=keyring, key_id="hmac", on_error="dead_letter", **options)
-        return [Trail(), Compress(on_error="drop"), sign, HeaderIds(on_error="drop")]
+        return [Metrics(), Trail(), Compress(on_error="drop"), sign, HeaderIds(on_error="drop")]
 
     crafted = Crafted(5, steps())
     watched = compare(steps, "consumer", [crafted.batch(number * LARGEST) for number in range(40)])
