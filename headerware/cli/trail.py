@@ -153,7 +153,7 @@ def _verification(
 def _nothing_of(topic: str, bounds: Mapping[int, tuple[int, int]], offset: int | None) -> str:
     """Return why no record was shown."""
     if offset is None and all(begin == end for begin, end in bounds.values()):
-        return f"{topic} has no records"
+        return f"{topic} has no records; those of transactions that are open are not read"
     if offset is None:
         return f"{topic}: the last offsets have no records, as at the end of a transaction; raise --count"
     ((partition, (_, end)),) = bounds.items()
