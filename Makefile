@@ -14,7 +14,8 @@ PYTHON ?=
 CARGO ?= cargo
 ARGS ?=
 BIN := .venv/bin
-PIP_FLAGS := --quiet --disable-pip-version-check
+# Python compiles a module when it first imports it; most modules of pyspark and its like never are.
+PIP_FLAGS := --quiet --disable-pip-version-check --no-compile
 # Unless told otherwise, a test whose part is missing here fails rather than skips.
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 # Many tests wait for a cluster or a deadline, so there are more processes than cores.
@@ -195,7 +196,7 @@ NEEDS_THE_CONNECTOR := $(patsubst %,tests/spark/test_%.py,kills foreach_batch le
 NATIVE_TESTS := tests/native tests/attacks tests/vectors tests/unit/core tests/unit/interceptors \
 	$(patsubst %,tests/property/test_%.py,batches chains) \
 	$(patsubst %,tests/unit/clients/test_%.py,bad_input verified) \
-	$(patsubst %,tests/unit/ops/test_%.py,dictionaries tail verify) tests/spark/test_native_steps.py
+	$(patsubst %,tests/unit/ops/%.py,test_dictionaries test_tail test_verify guard/test_judge) tests/spark/test_native_steps.py
 
 define test_native
 MAKEFLAGS= $(CARGO) test --quiet --manifest-path native/Cargo.toml && \
@@ -212,7 +213,7 @@ endef
 # The stages of `make test`, those that take minutes by nature, and those that run tests with other versions; the
 # longest first.
 STAGES := test-quick test-spark-streams test-spark-frames test-integration
-LONG := test-spark-long test-frameworks test-docs
+LONG := test-spark-long test-integration-long test-frameworks test-docs
 VERSIONS := test-newest-spark test-oldest test-native test-newest-python
 
 # $(call run_stages,TARGET,STAGES): run all stages, and say at the end which failed.
@@ -231,7 +232,7 @@ test: java ## run the tests in stages, and say at the end which failed; needs Ja
 	$(call run_stages,test,$(STAGES))
 
 .PHONY: test-long
-test-long: java ## run the tests that take minutes: Spark is killed and restarted, frameworks run, a browser reads the site
+test-long: java ## run the tests that take minutes: programs and brokers are killed, guides and examples run, a browser reads the site
 	$(call run_stages,test-long,$(LONG))
 
 .PHONY: test-versions
@@ -247,8 +248,12 @@ test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spa
 	$(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
 
 .PHONY: test-integration
-test-integration: java ## run the tests that need a real Kafka (ARGS=...)
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) tests/integration $(ARGS)
+test-integration: java ## run the tests that need a real Kafka, but the long ones (ARGS=...)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) -m 'not long' tests/integration $(ARGS)
+
+.PHONY: test-integration-long
+test-integration-long: java ## run the tests in which programs and brokers are killed, and the guides and examples (ARGS=...)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) -m long tests/integration $(ARGS)
 
 .PHONY: test-spark
 test-spark: java ## run the tests that need Spark (ARGS=...)

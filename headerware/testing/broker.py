@@ -338,6 +338,8 @@ def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, 
         "broker.session.timeout.ms": 4_000,
         # The open transaction of a killed producer ends at its timeout, and not up to ten seconds later.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
+        # An idle node would write a record into its metadata twice a second, which is two thirds of its work.
+        "metadata.max.idle.interval.ms": 0,
         # Tests write records with times of long ago, which would be deleted within minutes.
         "log.retention.hours": -1,
         **config,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headerware import Producer
     from tests.integration.conftest import Acknowledgements, Cluster, Reports
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 PACE_S: Final = 0.01
 LARGE: Final = 20_000

@@ -803,6 +803,7 @@ class TestCommand:
         assert (process.returncode, json.loads(shown)["ok"]) == (0, True)
 
 
+@pytest.mark.long
 class TestKilledAtAnyMoment:
     # `HEADERWARE_COMPACT_RECORDS=1000000 pytest ...` is the long form.
     RECORDS: Final = int(os.environ.get("HEADERWARE_COMPACT_RECORDS", "12000"))

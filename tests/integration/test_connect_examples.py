@@ -16,6 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from headerware.testing import KafkaBroker
 
+pytestmark = pytest.mark.long
+
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 NAMES: Final = ("connect_producer", "connect_masking", "connect_routing")
 DEADLINE_S: Final = 60.0

@@ -237,6 +237,7 @@ class TestJob:
         assert topics.cluster.count_committed(topics.target) == 20
 
 
+@pytest.mark.long
 class TestKilledAtAnyMoment:
     KILLS: Final = 4
     SHARE: Final = 400

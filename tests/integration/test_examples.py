@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+pytestmark = pytest.mark.long
+
 GALLERY: Final = entries()
 DEADLINE_S: Final = 180.0
 

@@ -416,6 +416,7 @@ class TestARebalance:
             until(lambda: done(first.status()) == 3)
 
 
+@pytest.mark.long
 class TestABrokerThatIsAway:
     def test_is_waited_for(
         self,
@@ -499,6 +500,7 @@ class TestADryRun:
         assert topics.cluster.committed(topics.group, topics.name)[0] < 0
 
 
+@pytest.mark.long
 class TestKilledAtAnyMoment:
     MESSAGES: Final = 10_000
 

@@ -5,8 +5,8 @@ after ``---`` and a file's name, each ``@@`` begins lines that are replaced by o
 block run in order, in the folder with these files. What they print is compared with the ``text`` block that
 follows, if there is one: each of its lines must come, in order; ``...`` stands for anything within a line.
 
-Pages about frameworks run in ``.venv-frameworks``, which has these, and all others in ``.venv``: `make test`
-runs this file in both.
+Pages about frameworks run in ``.venv-frameworks``, which has these, and all others in ``.venv``:
+`make test-long` runs this file in both.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.testing import KafkaBroker
+
+pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 GUIDES: Final = sorted(page for page in (ROOT / "docs" / "guides").glob("*.md") if page.name != "README.md")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headerware import Record
     from tests.integration.conftest import Cluster
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 DELIVER: Final = Path(__file__).parent / "programs" / "deliver.py"
 DEADLINE_S: Final = 60.0

@@ -734,6 +734,7 @@ class Command:
         return process.returncode, json.loads(shown)
 
 
+@pytest.mark.long
 class TestKilledAtAnyMoment:
     # `HEADERWARE_REDRIVE_LETTERS=1000000 pytest ...` is the long form.
     LETTERS: Final = int(os.environ.get("HEADERWARE_REDRIVE_LETTERS", "20000"))

@@ -840,6 +840,7 @@ class TestTwoAtOnce:
         assert last == {b"%d" % number: None for number in range(40)}
 
 
+@pytest.mark.long
 class TestKilledWhileTheTopicGrows:
     KEYS: Final = 1_200
 

@@ -28,7 +28,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from tests.integration.conftest import Cluster
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "run_source.py"
 KILLS: Final = int(os.environ.get("SOURCE_KILLS", "5"))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 DEADLINE_S: Final = 60.0
 PAST: Final = b"1000000000000"
 IMPATIENT_S: Final = 1.0

@@ -337,6 +337,7 @@ class TestOwnership:
         assert topics.values() == [b"%d" % number for number in range(1_000)]
 
 
+@pytest.mark.long
 class TestKilledAtAnyMoment:
     def test_nothing_is_lost_and_nothing_is_written_twice(self, topics: Topics) -> None:
         for partition in (0, 1):
