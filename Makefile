@@ -211,8 +211,8 @@ $(REQUIRE_ALL) .venv-newest-connector/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m '
 endef
 
 # The stages of `make test`, those that take minutes by nature, and those that run tests with other versions; the
-# longest first.
-STAGES := test-quick test-spark-streams test-spark-frames test-integration
+# longest first, and at the end what keeps two cores busy alone.
+STAGES := test-quick test-spark-frames test-integration test-spark-streams
 LONG := test-spark-long test-integration-long test-frameworks test-docs
 VERSIONS := test-newest-spark test-oldest test-native test-newest-python
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "chargeback_report.py"
 
-pytestmark = [pytest.mark.broker]
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 
 class TestChargebackReport:

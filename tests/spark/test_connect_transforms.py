@@ -329,6 +329,7 @@ predicates.north.expression=value.team == "north" && topic.endsWith("cold")
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestExample:
     @pytest.mark.timeout(DEADLINE_S)
     def test_writes_what_a_producer_writes(self, kafka_broker: KafkaBroker, tmp_path: Path) -> None:

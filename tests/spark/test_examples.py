@@ -72,6 +72,7 @@ class TestForeachBatch:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestFirstProgram:
     @pytest.mark.usefixtures("spark")
     def test_of_the_page_shows_what_the_page_says(
@@ -85,6 +86,7 @@ class TestFirstProgram:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestBackfill:
     @pytest.mark.timeout(DEADLINE_S)
     def test_signs_a_history_anew(self, kafka_broker: KafkaBroker, run_example: Callable[..., Any]) -> None:
@@ -109,6 +111,7 @@ class TestBackfill:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestCompaction:
     @pytest.mark.usefixtures("interpreted")
     def test_shows_a_topic_before_and_after(

@@ -299,6 +299,7 @@ class TestBatchReads:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestPage:
     def test_runs_and_shows_what_it_says(
         self,
@@ -336,6 +337,7 @@ class TestPage:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 class TestExample:
     def test_runs_on_a_cluster(self, kafka_broker: KafkaBroker, run_example: Callable[..., Any]) -> None:
         there = ["--bootstrap-servers", kafka_broker.bootstrap_servers]

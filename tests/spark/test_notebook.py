@@ -31,6 +31,7 @@ def ran(cells: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> list
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_cells_in_order_print_what_is_stored(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
