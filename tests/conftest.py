@@ -31,7 +31,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.register_at_fork(after_in_child=gc.disable)
 
 # Java's second compiler takes half of the time of brokers and of Spark, and pays off only in longer runs.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Without it there would be 48 MB for compiled code rather than 240, which a session of Spark fills.
+os.environ.setdefault(
+    "JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+)
 
 # How many examples Hypothesis makes: `make test-exhaustive` asks for full; fast is for a quick look.
 # Two cores shared with brokers and other tests say nothing about an example's time.
